@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, print_json
 from gradmarket.data import image_folders, sources, token_rows
 from gradmarket.data.inputs import Arrays, pick_columns, select_inputs
-from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack_dataset, write_dataset
+from gradmarket.data.pack import HELD_OUT, PARTITION_ROWS, Cut, Packed, pack_dataset, write_dataset
 from gradmarket.data.tables import build_encoding
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.data.manifest import MANIFEST, Encoding, Manifest, TextEncoding
@@ -34,8 +34,8 @@ def packing(
             "class; with --length txt or md, or a folder of them."
         ),
     ],
-    rows: Annotated[int, typer.Option("--rows-per-partition", min=1, help="At most.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")],
+    rows: Annotated[int, typer.Option("--rows-per-partition", min=1, help="At most.")] = PARTITION_ROWS,
     kind: Annotated[str, typer.Option("--format", help=FORMATS)] = formats.DEFAULT,
     target: Annotated[str | None, typer.Option(help="Column that becomes y; x is all others, side by side.")] = None,
     inputs: Annotated[

@@ -20,6 +20,8 @@ from graphdoc.formats import format_of
 from graphdoc.tensors import Shifted, join_shifted_arrays
 
 HELD_OUT: Final = "test"
+PARTITION_ROWS: Final = 4096
+"""The rows of a partition at most, where nobody names their number."""
 SHIFTED: Final[Shifted] = MappingProxyType({"y": "x"})
 BLOBS: Final = "/v1/blobs/"
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from torch import nn
 
 from gradmarket.commands.needs import Resources, Speed, compute_resources, in_words_of_time, list_resource_lines
-from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack_dataset
+from gradmarket.data.pack import HELD_OUT, PARTITION_ROWS, Cut, Packed, pack_dataset
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.job import JobSpec
@@ -33,7 +33,6 @@ from graphdoc.export import Loss, check_taken, export_module
 from graphdoc.figures import Published
 
 ADAMW: Final = {"name": "adamw", "lr": 1e-3}
-PARTITION_ROWS: Final = 4096
 
 
 @dataclass(frozen=True)
