@@ -93,6 +93,7 @@ def test_a_service_that_was_asked_to_end_does_not_start_its_chain_again(
     assert LocalChain.find_running_chain(own.directory or Path()) is None
 
 
+@FULL
 def test_a_job_names_its_lost_chain_until_the_chain_is_back(chain_fixture: ChainFixture, own: LocalChain) -> None:
     job_id = chain_fixture.running_job()
     wait_for_the_state(own)

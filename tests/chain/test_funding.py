@@ -21,7 +21,7 @@ from requester.store.tables import Job, JobEvent, Transaction
 from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
 from tests.fee_token import market_over_fee_token, takes
-from tests.lanes import FULL
+from tests.lanes import FULL, leave_to_full
 from tests.onchain import ETHER, NewKey
 
 
@@ -56,6 +56,7 @@ def test_an_added_budget_is_deposited_and_counts_from_its_deposit(chain_fixture:
     assert first.at == 1.0, "it was deposited before"
 
 
+@FULL
 def test_two_jobs_need_one_allowance(chain_fixture: ChainFixture) -> None:
     ids = [chain_fixture.new_job(), chain_fixture.new_job()]
     chain_fixture.settle_down()
@@ -235,7 +236,7 @@ def test_a_service_whose_clock_is_days_ahead_takes_nothing_back_and_settles(
     assert TransactionKind.REFUND not in {row.kind for row in chain_fixture.all(Transaction)}
 
 
-@pytest.mark.parametrize(("top", "lost"), [(1, 0), (0, 1)])
+@pytest.mark.parametrize(("top", "lost"), leave_to_full([(1, 0), (0, 1)]))
 def test_nothing_is_deposited_in_a_token_that_takes_a_fee(
     own_anvil: LocalChain, till_on: Callable[[Ledger], ChainFixture], top: int, lost: int
 ) -> None:

@@ -2,6 +2,7 @@
 
 from gradmarket.market.terms import AuditState, JobState
 from tests.chain.chain_fixture import PRICE, ChainFixture
+from tests.lanes import FULL
 from tests.onchain import NewKey
 
 
@@ -16,6 +17,7 @@ def cancelled_under_audit(chain_fixture: ChainFixture, new_key: NewKey) -> tuple
     return job_id, chain_fixture.job(job_id).chain_job or 0
 
 
+@FULL
 def test_an_audit_that_nobody_runs_locks_nothing_that_it_cannot_award(
     chain_fixture: ChainFixture, new_key: NewKey
 ) -> None:

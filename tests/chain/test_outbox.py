@@ -44,6 +44,7 @@ def test_a_batch_takes_nothing_that_an_audit_took_back_meanwhile(chain_fixture: 
     assert {row.batch_id for row in chain_fixture.all(Earned, Earned.id.in_([row.id for row in rows]))} == {None}
 
 
+@FULL
 def test_nothing_is_settled_before_it_is_due(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id = chain_fixture.running_job()
     worker = chain_fixture.joins(job_id, new_key())
@@ -106,6 +107,7 @@ def test_many_small_batches_add_up(chain_fixture: ChainFixture, new_key: NewKey)
 # --- a crash between each two steps: what is in memory is lost, the files stay -----------------------------------
 
 
+@FULL
 def test_killed_after_the_batch_is_written_before_it_is_sent(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     assert settlement_batches.settle_due_batches(chain_fixture.chain)
@@ -199,6 +201,7 @@ def test_the_same_batch_sent_by_another_transaction_counts_once(chain_fixture: C
     check(chain_fixture, job_id, worker, 7)
 
 
+@FULL
 def test_a_batch_that_only_the_chain_knows_is_adopted(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     rows = chain_fixture.all(Earned, Earned.job_id == job_id)

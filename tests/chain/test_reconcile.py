@@ -81,6 +81,7 @@ def test_a_new_chain_stops_the_work_with_its_reason(
     assert chain_fixture.chain_worker.trouble == ""
 
 
+@FULL
 def test_a_chain_swapped_between_two_steps_is_noticed(
     own_anvil: LocalChain, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
@@ -130,6 +131,7 @@ def test_the_chain_forgets_the_whole_job(
     assert chain_fixture.job(job_id).chain_job == chain_job
 
 
+@FULL
 def test_a_reservation_that_a_re_org_drops_after_the_end_still_covers_what_was_earned(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:

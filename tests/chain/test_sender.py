@@ -328,6 +328,7 @@ def test_a_reverted_batch_is_sent_again_when_it_can_be(
     assert states == [TransactionState.REVERTED, TransactionState.MINED]
 
 
+@FULL
 def test_missing_gas_money_is_named_until_it_is_there(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:

@@ -9,6 +9,7 @@ from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Hash
 from requester.chain import escrow
 from tests.chain.chain_fixture import ChainFixture
+from tests.lanes import FULL
 from tests.onchain import HOUR, NewKey, with_money
 
 TERMS = {"validators": ["0x" + "11" * 20, "0x" + "22" * 20], "threshold": 2, "bond": "5", "slash_s": HOUR}
@@ -55,6 +56,7 @@ def test_a_stake_counts_from_the_chains_word_until_its_worker_leaves(
     assert stakes.exposure(chain_fixture.ledger, chain_fixture.job(job_id).chain_job or 0, worker).at_risk == AT_RISK
 
 
+@FULL
 def test_a_stake_that_is_put_down_while_it_works_is_seen(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, key = slashing_job(chain_fixture), new_key()
     worker = chain_fixture.joins(job_id, key)

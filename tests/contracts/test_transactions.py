@@ -32,7 +32,7 @@ from contracts.transactions import (
 from gradmarket.market.signing import address_of, checksum_address
 from gradmarket.market.terms import Address, Amount, Units
 from gradmarket.network.chain_errors import ChainUnreachable, ContractRefused, LocalChainFailed, NodeRefused
-from tests.lanes import FULL
+from tests.lanes import FULL, leave_to_full
 from tests.network.servers import serving
 from tests.onchain import DEPLOYER, NewKey, OpenJob, with_money
 
@@ -182,6 +182,7 @@ def strict(ledger: Ledger) -> Iterator[tuple[Ledger, list[str]]]:
         yield Ledger(connect_to_node(strict_url), ledger.deployment), methods
 
 
+@FULL
 def test_a_stuck_transaction_with_a_high_tip_is_outbid_at_once(
     own_ledger: Ledger, new_key: NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,7 +260,7 @@ def test_a_silent_node_leaves_the_outcome_unknown(open_job: OpenJob) -> None:
         execute_call(silent, job.requester, calls.refund(job.market, job.id))
 
 
-@pytest.mark.parametrize("method", ["eth_getTransactionReceipt", "eth_getTransactionByHash"])
+@pytest.mark.parametrize("method", leave_to_full(["eth_getTransactionReceipt", "eth_getTransactionByHash"]))
 def test_a_node_that_hides_a_sent_transaction_is_asked_again(own_ledger: Ledger, new_key: NewKey, method: str) -> None:
     """Who took that for a failure would send the same a second time."""
     key, url = with_money(own_ledger, new_key()), str(own_ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]

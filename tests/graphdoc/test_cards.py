@@ -14,7 +14,7 @@ from graphdoc.runner.driver import Card, CardLoad, Management
 from graphdoc.runner.settings import RunnerSettings, build_child_environment, choose_visible
 from graphdoc.runner.watched_start import is_admitted
 from tests.kit.stand_in_card import NAMES, UUIDS, install_driver, make_nodes
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 
 SECRET = "/etc/shadow"
 NOTHING_REFUSED = cards.Refusals()
@@ -30,6 +30,7 @@ def install(root: Path, monkeypatch: pytest.MonkeyPatch, *defined: str) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", install_driver(root / "usr/lib", root, *defined))
 
 
+@FULL
 def test_each_card_has_its_own_name_and_memory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(root, monkeypatch)
     found = cards.list_cards()
@@ -64,6 +65,7 @@ def test_the_driver_s_refused_call_or_path_is_named(
     assert str(refused) == word
 
 
+@FULL
 def test_a_missing_driver_and_a_missing_card_have_their_own_faults(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(root))
     (root / "libcuda.so.1").write_text("no library")

@@ -14,12 +14,15 @@ from tests.lanes import FULL
 from tests.models.zoo import ZOO
 
 LATER = {
+    "gpt in bfloat16",
+    "unet",
     "resnet-18",
     "resnet-50",
     "convnet",
     "transformer",
     "masked encoder",
     "vit",
+    "hub's vit",
     "hub's bert",
     "hub's gpt-2",
     "hub's llama",

@@ -165,6 +165,7 @@ def costs(document: Raw, rows: int, training: bool = True) -> Bound:
     return compute_bound(Program(parse_document(encoded(document))), rows, training=training)
 
 
+@FULL
 def test_steps_of_growing_shapes_stay_written_out() -> None:
     document, _ = published(Growing)
     assert document["format"] == "gradgraph/1"

@@ -335,7 +335,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
 }
 
 
-@pytest.mark.parametrize(("build", "instead"), leave_to_full(REFUSED.values(), 10), ids=REFUSED.keys())
+@pytest.mark.parametrize(("build", "instead"), leave_to_full(REFUSED.values(), 4), ids=REFUSED.keys())
 def test_a_refusal_names_the_module_to_write_instead(build: Callable[[], nn.Module], instead: str) -> None:
     module = build()
     words = isinstance(module, nn.Sequential)

@@ -31,7 +31,7 @@ from graphdoc.reproducible.functions import NEAR, choose_nearest, compute_functi
 from graphdoc.reproducible.mode import compute_reproducibly
 from graphdoc.runner import DocumentRunner
 from tests.graphdoc.conftest import Arrays
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.patience import PATIENCE_S
 
 
@@ -263,6 +263,7 @@ def test_a_document_states_its_arithmetic(mlp: Published) -> None:
         parse_document(own.replace(b'"arithmetic":"reproducible"', b'"arithmetic":"exactly"'))
 
 
+@FULL
 @pytest.mark.parametrize("kind", ["mlp", "cnn"])
 def test_a_child_computes_a_document_within_its_bound(
     kind: str, request: pytest.FixtureRequest, runner: DocumentRunner, digits: Arrays

@@ -13,6 +13,7 @@ from graphdoc.tracing.rounding import judge_rounding
 from graphdoc.tracing.values import Traced, Value
 from tests.graphdoc.test_tracing import SEED, TracedPass
 from tests.kit.torch_tests import TRACING
+from tests.lanes import FULL
 
 pytestmark = TRACING
 
@@ -112,6 +113,7 @@ def test_freivalds_accepts_every_honest_product_and_finds_what_is_beyond_its_bou
         assert not check_product(left, right, wrong, seed)
 
 
+@FULL
 def test_one_round_accepts_the_worst_lie_half_of_the_time_and_twenty_never() -> None:
     """Two elements of one row whose errors cancel unless their signs differ: the bound of 1/2 a round is reached."""
     torch.manual_seed(2)

@@ -129,6 +129,7 @@ def test_a_child_reaches_neither_the_warm_process_nor_its_sisters(start: Start) 
     assert sister.ask({"do": "try", "sister": child.pid})
 
 
+@FULL
 def test_each_child_has_its_own_limits_and_threads(start: Start) -> None:
     less, more = start(), start(replace(SETTINGS, memory_bytes=2**30))
     parallel = start(replace(SETTINGS, threads=2))
@@ -167,6 +168,7 @@ def test_ended_children_leave_nothing(start: Start) -> None:
     wait_until(lambda: not psutil.Process(warm).children())
 
 
+@FULL
 def test_a_warm_process_that_ends_takes_its_children_and_is_followed_by_another(start: Start) -> None:
     child = start()
     (first,) = warm_start.list_warm_processes()

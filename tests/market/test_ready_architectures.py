@@ -12,7 +12,7 @@ from graphdoc import plugins
 from graphdoc.document.graph import Precision
 from graphdoc.document.publish import compute_classification_loss, publish_module
 from graphdoc.document.schema import parse_document
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 NAMES = plugins.list_plugin_names(architectures.__name__)
@@ -88,6 +88,7 @@ def test_gpt_takes_rows_of_tokens_and_heads_that_divide_its_width() -> None:
         gpt.build({"heads": 5}, (8,), 10)
 
 
+@FULL
 @pytest.mark.parametrize("name", leave_to_full(sorted(NAMES, key="gpt".__eq__), 2))
 def test_in_bf16_matrix_products_are_and_what_goes_in_and_out_is_not(name: str) -> None:
     torch.manual_seed(0)

@@ -65,7 +65,7 @@ def test_a_job_that_names_none_keeps_its_digest() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", leave_to_full(sorted(plugins.list_plugin_names(architectures.__name__), key="gpt".__eq__), 2)
+    "name", leave_to_full(sorted(plugins.list_plugin_names(architectures.__name__), key="gpt".__eq__))
 )
 @pytest.mark.parametrize("arguments", [{}, {"dropout": 0.1}], ids=["plain", "dropout"])
 def test_every_ready_architecture_has_its_kernels(name: str, arguments: dict[str, Any]) -> None:

@@ -83,7 +83,7 @@ class Form:
             yield made
 
 
-@pytest.fixture(params=["alone", "behind nginx"])
+@pytest.fixture(params=["alone", pytest.param("behind nginx", marks=FULL)])
 def form(request: pytest.FixtureRequest, service: Service, proxy: Proxy) -> Form:
     return Form(service.url if request.param == "alone" else proxy.url)
 

@@ -34,6 +34,7 @@ def test_only_what_one_replica_decides_is_audited_for_certain() -> None:
     )
 
 
+@FULL
 def test_three_operators_prove_a_class_and_audits_are_drawn_from_then_on(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=3, rounds=2, **ALONE)
     workers = [market.worker() for _ in range(3)]

@@ -94,6 +94,7 @@ def test_a_ring_of_the_larger_class_takes_no_task_from_the_other(new_floor: NewF
     check_books(market)
 
 
+@FULL
 def test_a_class_whose_auditor_leaves_accepts_nothing_and_the_other_goes_on(new_floor: NewFloor) -> None:
     market, (first, second) = open_for_two(new_floor, rounds=2)
     gone = market.worker(determinism_class=OTHER)

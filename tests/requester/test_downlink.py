@@ -86,7 +86,7 @@ def kept_updates(market: MarketFixture) -> list[int]:
     return [row.number for row in market.rounds() if row.published_update and blobs.has(row.published_update)]
 
 
-@pytest.mark.parametrize("overlap", [0, 1])
+@pytest.mark.parametrize("overlap", leave_to_full([0, 1]))
 @pytest.mark.parametrize("replicas", leave_to_full([1, 3]))
 def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, overlap: int, replicas: int) -> None:
     checked = {"name": "fixed", "replicas": replicas, "max_replicas": replicas}
@@ -96,7 +96,7 @@ def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, overl
 
 
 @FULL
-@pytest.mark.parametrize("overlap", [0, 1])
+@pytest.mark.parametrize("overlap", leave_to_full([0, 1]))
 def test_the_first_rounds_have_a_codec_of_their_own(new_floor: NewFloor, overlap: int) -> None:
     market = staffed(new_floor, overlap=overlap, **FIRST)
     market.play(passes=100)

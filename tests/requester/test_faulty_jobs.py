@@ -62,6 +62,7 @@ def test_a_failure_that_all_share_pauses_the_job_and_strikes_nobody(new_floor) -
     check_books(market)
 
 
+@FULL
 def test_the_same_workers_finish_another_job_meanwhile(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(settings={"max_strikes": 1})
     team = [market.worker() for _ in range(3)]

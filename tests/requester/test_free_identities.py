@@ -137,6 +137,7 @@ def test_a_made_up_class_gets_no_task_of_a_job_whose_auditor_has_another(new_flo
     assert {row.operator for row in market.all(Reputation)}.isdisjoint(worker.address for worker in made_up)
 
 
+@FULL
 def test_an_infinite_answer_of_a_newcomer_pauses_nothing(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor)
     market.worker(filled("w", float("inf")))

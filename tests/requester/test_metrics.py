@@ -81,6 +81,7 @@ def test_an_uploaded_metrics_document_is_run_beside_the_evaluation(new_floor: Fl
     assert figures["loss"] < 0.5
 
 
+@FULL
 def test_a_diverged_model_has_no_figures(new_floor: Floor) -> None:
     """JSON has no NaN, so a round with one never closed on PostgreSQL; and the first class has the highest of NaN."""
     market = new_floor()

@@ -112,6 +112,7 @@ def test_two_rounds_are_under_way_and_never_three(new_floor: NewFloor) -> None:
     check_formula_end(market)
 
 
+@FULL
 def test_a_round_that_is_done_first_waits_for_the_one_before_it(new_floor: NewFloor) -> None:
     market = new_floor(**ALONE)
     slow, fast = market.worker(), market.worker()

@@ -52,6 +52,7 @@ def payloads(market: MarketFixture) -> list[int]:
     return [task.round for task in market.tasks() if task.payload and market.context.blobs.has(Digest(task.payload))]
 
 
+@FULL
 def test_a_state_is_stored_after_some_rounds_and_payloads_are_kept_until_then(new_floor: NewFloor) -> None:
     market = new_floor(settings=SELDOM, **ALONE)
     market.worker()

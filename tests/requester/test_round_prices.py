@@ -53,6 +53,7 @@ def test_a_crash_between_rounds_changes_no_price(new_floor) -> None:  # type: ig
     check_books(market)
 
 
+@FULL
 def test_a_verdict_names_the_price_of_its_own_round(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = controlled(new_floor)
     worker, *_ = [market.worker() for _ in range(3)]

@@ -175,6 +175,7 @@ def test_a_suspended_worker_gets_the_reason_of_its_wait(new_floor) -> None:  # t
     assert [market.strikes(worker) for worker in others] == [0, 0]
 
 
+@FULL
 def test_a_task_is_offered_anew_once_every_lease_has_lapsed(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     workers = [market.worker(IDLE) for _ in range(3)]
@@ -189,6 +190,7 @@ def test_a_task_is_offered_anew_once_every_lease_has_lapsed(new_floor) -> None: 
     check_books(market)
 
 
+@FULL
 def test_a_split_that_nobody_is_left_to_decide_is_offered_anew(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     workers = [market.worker(scaled(float(factor))) for factor in (2, 3, 4)]

@@ -147,6 +147,7 @@ def test_a_gap_in_presence_gives_a_job_with_a_passed_audit_to_nobody(new_floor: 
     assert all(market.replicas(one) for one in ring), "nobody else came"
 
 
+@FULL
 def test_the_wait_counts_from_the_last_answer_where_a_task_is_older(new_floor: NewFloor) -> None:
     market = new_floor(rounds=6, tasks_per_round=4, **PROVEN)
     honest = work_until_an_audit_passed(market)
@@ -180,6 +181,7 @@ def test_known_workers_without_room_stop_no_job_of_another_class(new_floor: NewF
     check_books(market)
 
 
+@FULL
 def test_an_idle_class_gives_a_running_job_up(new_floor: NewFloor) -> None:
     """Three of the class that the job settled on stay without room."""
     market = new_floor(rounds=6, **PROVEN)

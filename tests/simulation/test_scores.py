@@ -9,6 +9,7 @@ from benchmarks.simulations.lies import Question
 from benchmarks.simulations.scores import AUDITS, HONEST, LIES, TRUSTED, Trial, lines, scores
 from gradmarket.market.features.loss_change import BLIND
 from gradmarket.market.wire.audit_messages import OTHER_DRAWS
+from tests.lanes import FULL
 from tests.simulation.test_lies import CLASSES, HIDDEN, WIDTH, Matrix, drawn, gradient, one, other
 from tests.simulation.test_lies import ROWS as DIVISOR
 
@@ -47,6 +48,7 @@ def test_the_loss_here_has_the_gradient_there() -> None:
     assert fell == pytest.approx(1e-3 * length * DIVISOR / ROWS, rel=0.02)
 
 
+@FULL
 def test_lies_blind_to_the_rows_are_convicted_and_honest_answers_are_not() -> None:
     passed = scores(trials(), one, other, loss)
     assert set(passed) == {TRUSTED, HONEST, *LIES}
@@ -61,6 +63,7 @@ def test_lies_blind_to_the_rows_are_convicted_and_honest_answers_are_not() -> No
         assert found[name].audits < AUDITS / 2, name
 
 
+@FULL
 def test_small_lies_are_not_convicted_by_scores() -> None:
     found = {line.name: line for line in lines(scores(trials(), one, other, loss))}
     for name in ("scaled by 1 %", "one row dropped", "1 % backdoor", "stale parameters"):

@@ -17,6 +17,7 @@ from tests.lanes import FULL
 SMALL = {"partitions": 10, "rows": 16, "task_rows": 4, "tasks_per_round": 10, "min_tasks": 8, "epochs": 6}
 
 
+@FULL
 @given(
     seed=st.integers(0, 10**6),
     staleness=st.integers(0, 4),

@@ -123,7 +123,7 @@ def admit_after_other_leaves(fake_market: FakeMarket) -> None:
             admit_unlogged_restart,
             admit_after_other_leaves,
         ],
-        3,
+        2,
     ),
 )
 def test_another_history_is_found_by_an_earlier_head_and_kept_as_evidence(

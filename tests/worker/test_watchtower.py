@@ -264,6 +264,7 @@ def test_a_forged_voucher_displaces_no_true_one(scene: Scene, new_key: NewKey) -
     assert scene.paid() == EARNED
 
 
+@FULL
 @pytest.mark.parametrize("chain_job", leave_to_full([-1, 2**256]))
 def test_a_voucher_of_a_job_that_no_contract_can_have_stops_no_tower(scene: Scene, chain_job: int) -> None:
     """One tower may watch over many, and one of these names what it likes: what was read before is seen to."""

@@ -152,6 +152,7 @@ def test_a_running_worker_is_shown_with_all_it_earned_and_does(
     assert told["troubles"] == []
 
 
+@FULL
 def test_top_prints_the_same_in_words_and_escapes_a_stranger_s_controls(working: Working, server: Server) -> None:
     said = CliRunner().invoke(app, ["worker", "top", "--data", str(working.folder), "--market", server.url]).stdout
     assert " works." in said

@@ -393,6 +393,7 @@ def test_each_lie_in_the_records_has_its_name(
     assert fault in {finding.fault for finding in of_record(context.domain, seen, context.address, change(record))}
 
 
+@FULL
 def test_show_prints_every_job_with_its_standing(
     fake_market: FakeMarket, worked: Callable[[], WorkerContext], tmp_path: Path, worker_key: PrivateKey
 ) -> None:

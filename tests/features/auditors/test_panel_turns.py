@@ -106,6 +106,7 @@ def test_no_auditor_is_barred_for_the_time_in_which_the_service_was_away(new_flo
     assert not market.events("auditor_barred")
 
 
+@FULL
 def test_one_that_leaves_again_and_again_ends_the_panel_and_holds_up_no_job_for_ever(new_floor: NewFloor) -> None:
     market = due(new_floor)
     ann, bea = panel(market, None, None)

@@ -120,6 +120,7 @@ def test_two_honest_auditors_seal_then_open_and_the_audit_passes(new_floor: NewF
     check_books(market)
 
 
+@FULL
 def test_two_auditors_convict_a_quorum_of_liars_without_a_second_run(new_floor: NewFloor) -> None:
     market = due(new_floor, LIE, LIE, None)
     sit(*panel(market, None, None))
@@ -331,6 +332,7 @@ def test_the_rule_asks_no_more_than_it_needs() -> None:
     assert len(seals) == 2
 
 
+@FULL
 def test_auditors_with_tokens_of_their_own_sit_in_a_panel_over_http(
     new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def take_in_vain(market: MarketFixture, auditor: SimAuditor) -> None:
     market.workers[0].request_work()
 
 
+@FULL
 def test_a_task_that_no_auditor_can_compute_is_voted_again(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor, rounds=2)
     workers = [market.worker() for _ in range(3)]
@@ -91,6 +92,7 @@ def test_an_audit_of_a_vote_that_nobody_can_compute_locks_no_round(new_floor: Ne
     check_books(market)
 
 
+@FULL
 def test_a_job_of_single_replicas_names_the_auditor_it_waits_for(new_floor: NewFloor) -> None:
     market = new_floor(replication={"name": "audited", "audit": 1.0})
     auditor, _worker = SimAuditor(market), market.worker()

@@ -141,6 +141,7 @@ def test_the_right_answer_is_nowhere_to_be_copied_while_its_task_is_done_again(n
     assert is_published(market, right)
 
 
+@FULL
 def test_the_right_answer_of_a_merged_round_is_not_published_before_the_redo(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, audit=always("replay"))
     _, honest = merged_lies(market)
@@ -187,6 +188,7 @@ def test_merged_lies_are_taken_back_and_the_rounds_done_again(new_floor: NewFloo
     check_books(market)
 
 
+@FULL
 @pytest.mark.parametrize("final_after", leave_to_full([7, 2]))
 def test_a_conviction_takes_back_lies_of_the_job_s_last_rounds(new_floor: NewFloor, final_after: int) -> None:
     """The liars' first lies pass unaudited; one in the sixth round is found, with those that are not final."""
@@ -205,6 +207,7 @@ def test_a_conviction_takes_back_lies_of_the_job_s_last_rounds(new_floor: NewFlo
     check_books(market)
 
 
+@FULL
 @pytest.mark.parametrize("final_after", leave_to_full([7, 2]))
 def test_a_conviction_looks_for_lies_of_others_in_the_rounds_that_a_job_keeps(
     new_floor: NewFloor, final_after: int

@@ -96,6 +96,7 @@ def test_a_job_that_its_requester_paused_stays_paused(new_floor: NewFloor) -> No
     assert [task.state for task in market.tasks()] == [TaskState.REVOKED, TaskState.OPEN]
 
 
+@FULL
 @pytest.mark.parametrize("kind", leave_to_full([HUGE, filled("w", float("inf"))]), ids=["over the bound", "infinite"])
 def test_without_audits_others_are_asked_before_three_wallets_pause_a_job(new_floor: NewFloor, kind: Behaviour) -> None:
     market = new_floor(rounds=2)

@@ -174,6 +174,7 @@ def test_a_service_without_its_own_auditor_describes_the_votes(new_floor: NewFlo
     assert "votes" in describe_own_auditor("none")
 
 
+@FULL
 def test_one_for_a_card_that_is_not_there_is_not_promised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert describe_own_auditor("cuda").startswith("none can start for cuda: ")

@@ -170,6 +170,7 @@ def drafts(market: MarketFixture) -> list[str]:
         return list(ready_rows.list_drafts(reader))
 
 
+@FULL
 def test_drafts_that_wait_for_a_job_keep_none_from_being_published(new_floor: NewFloor) -> None:
     """One token's extensions of a job that goes on filled the list of 256 drafts, the oldest first."""
     market = new_floor(rounds=2, **ALONE)

@@ -36,6 +36,7 @@ from requester.store.tables import Task
 from tests.features.auditors.test_panels import LIE, TWO, NewFloor, panel, seats, sit
 from tests.features.disputes.test_hearings import ALONE, VOTES, traced
 from tests.kit.behaviour import HONEST
+from tests.lanes import FULL
 from tests.patience import PATIENCE_S, wait_for
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import MarketFixture
@@ -122,6 +123,7 @@ def test_an_auditor_that_waits_hears_of_a_question_at_once_and_no_worker_is_woke
         assert not woken.is_set()
 
 
+@FULL
 def test_the_liar_is_paid_no_belief_where_the_honest_auditor_is_the_silent_one(new_floor: NewFloor) -> None:
     """As between workers: silence loses, so an auditor that opened an answer stays there to stand by it."""
     market = traced(new_floor, audit=TWO)
@@ -133,6 +135,7 @@ def test_the_liar_is_paid_no_belief_where_the_honest_auditor_is_the_silent_one(n
     assert told["wrong"] == [ann.sealing.signer]
 
 
+@FULL
 def test_auditors_enough_of_whom_agree_are_heard_by_nobody(new_floor: NewFloor) -> None:
     """A liar would have them answer a referee, or lose by silence."""
     market = traced(new_floor, audit={"probability": 1.0, "auditors": {"count": 3, "agree": 2}})
@@ -150,6 +153,7 @@ def test_auditors_enough_of_whom_agree_are_heard_by_nobody(new_floor: NewFloor) 
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
 
 
+@FULL
 def test_where_its_own_child_fails_nobody_is_wrong_and_a_further_auditor_is_asked(new_floor: NewFloor) -> None:
     market = new_floor(**VOTES, audit=TWO)
     differ(market)

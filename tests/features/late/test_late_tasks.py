@@ -45,6 +45,7 @@ def the(market: MarketFixture, task: Task) -> Task:
     return next(row for row in market.tasks() if row.id == task.id)
 
 
+@FULL
 def test_a_late_answer_is_paid_and_merged_in_the_next_round(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, **LATE)
     _fast, slow, task = slow_one(market)
@@ -241,6 +242,7 @@ def _all_count_once(market: MarketFixture, spec: dict[str, Any]) -> None:
         assert all(task.used for task in answered)
 
 
+@FULL
 def test_decided_rounds_are_merged_again_to_the_same_bits(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "SMALL", 0)
     market = new_floor(settings={"snapshot_rounds": 100}, rounds=4, optimizer={"name": "adamw", "lr": 0.1}, **LATE)

@@ -56,6 +56,7 @@ def crowded(service: Any, chain_job: int) -> str:
     return str(job)
 
 
+@FULL
 def test_hundreds_of_accounts_are_some_batches(service: Any, open_job: OpenJob) -> None:
     opened = open_job(deposit=100)
     opened.reserve((Address(f"0x{1:040x}"), 7))

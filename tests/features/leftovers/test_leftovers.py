@@ -15,9 +15,8 @@ from requester.store import identities, schema
 from requester.store.session import Sessions, open_engine, sessions_of
 from requester.store.tables import ApiToken, ConsentRow, Idempotency, LeaderLease, Reputation, Worker
 from requester.store.work import begin_work, open_reader
-from tests.databases import BOTH, NewDatabase
+from tests.databases import NewDatabase
 
-pytestmark = BOTH
 NOW, DAY = 1_800_000_000.0, 86_400.0
 PAYOUT = Address("0x" + "ee" * 20)
 

@@ -179,6 +179,7 @@ def test_published_scores_add_up_to_the_conviction_and_a_job_may_pause(new_floor
     assert max(score.total for score in scores) >= CONVICTS
 
 
+@FULL
 def test_a_machine_of_any_class_audits_and_any_may_work(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, tasks_per_round=4, **scored())
     workers = [market.worker(determinism_class=name) for name in ("a", "b", "c")]
@@ -201,6 +202,7 @@ def test_made_up_classes_leave_no_other_class_out(new_floor: NewFloor) -> None:
     market.until(lambda: all(market.earned().get(worker.address) for worker in honest), *honest)
 
 
+@FULL
 def test_an_auditor_that_is_missing_is_asked_for_by_no_class(new_floor: NewFloor) -> None:
     market = new_floor(rounds=5, **scored())
     market.worker()

@@ -100,6 +100,7 @@ def test_a_worker_that_left_early_is_paid_at_the_end_unless_its_scores_are_bad(
     check_books(market)
 
 
+@FULL
 def test_a_job_that_ends_before_anything_is_known_pays_all(new_floor: NewFloor) -> None:
     market = new_floor(rounds=9, tasks_per_round=4, **scored())
     (worker,) = hired(market, HONEST)
@@ -189,7 +190,7 @@ def test_honest_answers_that_all_diverge_wait_and_are_paid_at_the_end(new_floor:
 ZERO = filled("w", 0.0)
 
 
-@pytest.mark.parametrize(("behaviour", "dropped"), [(ZERO, False), (HONEST, True)])
+@pytest.mark.parametrize(("behaviour", "dropped"), leave_to_full([(ZERO, False), (HONEST, True)]))
 def test_a_free_stranger_drops_no_diverged_pay_by_an_answer_that_no_score_speaks_for(
     new_floor: NewFloor, behaviour: Behaviour, dropped: bool
 ) -> None:
@@ -275,6 +276,7 @@ def pause_by_nine_networks(new_floor: NewFloor, kind: Behaviour, **spec: Any) ->
     return market, [market.worker(), market.worker()]
 
 
+@FULL
 @pytest.mark.parametrize("kind", leave_to_full([HUGE, INFINITE]), ids=["over the bound", "infinite"])
 def test_an_auditor_ends_the_pause_of_free_identities_whose_answers_diverge(
     new_floor: NewFloor, kind: Behaviour
@@ -299,6 +301,7 @@ def test_an_auditor_ends_the_pause_of_free_identities_whose_answers_diverge(
     check_books(market)
 
 
+@FULL
 def test_a_model_that_diverges_for_the_auditor_too_stays_paused(new_floor: NewFloor) -> None:
     market, _honest = pause_by_nine_networks(new_floor, HONEST, norm_bound=1e-6)
     auditor = Scorer(market, passing=1.0)

@@ -23,7 +23,7 @@ from requester.features.owner_key import KeyElsewhere
 from requester.store.tables import Transaction
 from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture
-from tests.lanes import FULL
+from tests.lanes import FULL, leave_to_full
 from tests.onchain import DEPLOYER, ETHER, NewKey
 
 CHAIN_ID = 4242
@@ -148,13 +148,13 @@ def opened_otherwise(chain_fixture: ChainFixture, owner: PrivateKey, job_id: str
 
 @pytest.mark.parametrize(
     ("changes", "named"),
-    [
+    leave_to_full([
         ({"amount": BUDGET - 1}, "deposit 9999 instead of 10000 units"),
         ({"unit": 2}, "unit 2 instead of 1"),
         ({"voucher_signer": NOBODY}, f"voucher signer {NOBODY}"),
         ({"endpoint": "http://elsewhere"}, "endpoint 'http://elsewhere'"),
         ({"slash_window": 60, "contest_window": 60, "decision_window": 60, "bond": 1}, "slash terms"),
-    ],
+    ], 2),
 )  # fmt: skip
 def test_a_job_that_is_opened_under_other_terms_is_refused_by_name(
     chain_fixture: ChainFixture, owner: PrivateKey, changes: dict[str, object], named: str
@@ -172,6 +172,7 @@ def test_a_job_that_is_opened_under_other_terms_is_refused_by_name(
     assert chain_fixture.job(job_id).state == JobState.RUNNING
 
 
+@FULL
 def test_a_budget_raised_after_the_deposit_was_signed_asks_for_the_rest(
     chain_fixture: ChainFixture, owner: PrivateKey
 ) -> None:

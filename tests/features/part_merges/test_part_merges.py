@@ -134,6 +134,7 @@ def test_a_part_that_a_process_does_is_not_asked_for_again(new_floor: NewFloor) 
         assert part_merge.ready(reader, 0.0)[0] == first
 
 
+@FULL
 def test_a_job_below_the_size_is_merged_by_one_process(new_floor: NewFloor) -> None:
     market = shared(new_floor(settings=SELDOM, optimizer=ADAMW, **ONE))
     settings = market.settings.model_copy(update={"merge_spread": 1 << 30})

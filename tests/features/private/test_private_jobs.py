@@ -122,7 +122,7 @@ def test_a_holder_that_leaves_is_replaced(new_floor) -> None:  # type: ignore[no
 
 
 @pytest.mark.parametrize(
-    "spoiled", leave_to_full([filled("w", np.nan), filled("w", np.inf), scaled(1e6), filled("loss", np.nan)], 2)
+    "spoiled", leave_to_full([filled("w", np.nan), filled("w", np.inf), scaled(1e6), filled("loss", np.nan)])
 )
 def test_an_answer_beyond_the_bounds_is_not_paid_and_stops_nothing(new_floor, spoiled) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(data=listed(3), rounds=2, tasks_per_round=2, norm_bound=100.0)

@@ -53,6 +53,7 @@ def decided(market: MarketFixture) -> Task:
     return of_second()[0]
 
 
+@FULL
 def test_a_seat_more_replaces_late_audits_and_all_four_are_paid(new_floor: NewFloor) -> None:
     market, auditor = outgrow(new_floor, honest=5)
     task = decided(market)

@@ -101,6 +101,7 @@ def test_an_auditor_that_found_nobody_right_brings_no_gradient(new_floor: NewFlo
     check_books(market)
 
 
+@FULL
 def test_a_split_that_no_answer_wins_is_the_auditors_and_its_lone_liars_are_not_barred(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor, rounds=2, replication={"audit": 1e-9})
     agree_once(market, auditor)

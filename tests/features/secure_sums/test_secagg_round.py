@@ -28,6 +28,7 @@ def plays(draw: st.DrawFn) -> AggregationPlay:
     return AggregationPlay(count, 33, most, corrupt, count // 3, draw(st.integers(0, 2**32)), drops)
 
 
+@FULL
 @given(plays())
 @settings(max_examples=min(25, settings().max_examples))
 def test_the_sum_is_that_of_those_who_stayed(play: AggregationPlay) -> None:

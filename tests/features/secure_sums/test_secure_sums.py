@@ -90,6 +90,7 @@ def test_a_round_has_the_bits_of_the_plain_sum_and_all_in_it_are_paid(floor: Flo
     check_books(market)
 
 
+@FULL
 @pytest.mark.parametrize("step", leave_to_full([2, 1, 3]))
 def test_a_holder_that_drops_out_before_its_vector_is_neither_summed_nor_paid(floor: Floor, step: int) -> None:
     market, six = floor()
@@ -125,6 +126,7 @@ def test_a_summed_holder_that_never_comes_back_holds_up_no_other(floor: Floor) -
     assert set(market.earned()) == {one.address for one in six} - {six[2].address}
 
 
+@FULL
 def test_a_round_that_too_many_left_begins_anew_and_they_may_come_back(floor: Floor) -> None:
     market, six = floor()
     for one in six[:3]:
@@ -156,13 +158,12 @@ def false_share(message: Any) -> Any:
     ("step", "lie", "said"),
     leave_to_full(
         [
-            (3, forged, "signature"),
-            (1, forged, "signature"),
             (5, false_share, "did not deal"),
+            (1, forged, "signature"),
+            (3, forged, "signature"),
             (2, swapped_shares, "each neighbour once"),
             (4, forged, "signature"),
         ],
-        2,
     ),
 )
 def test_a_lie_at_a_step_is_refused_and_the_round_goes_on_without_it(

@@ -27,6 +27,7 @@ from requester.features.webhooks.webhook_rows import Webhook, WebhookDelivery
 from requester.store import identities, stored_times
 from requester.store.tables import ApiToken, Job, JobEvent, Transaction
 from tests.databases import BOTH
+from tests.lanes import FULL
 from tests.patience import PATIENCE_S
 from tests.requester.conftest import NewFloor
 from tests.requester.market_fixture import MarketFixture
@@ -202,6 +203,7 @@ def test_a_job_that_waits_for_its_deposit_counts_until_a_day_after_it(bank: Bank
     assert bank.left(alice, "alice") == 60
 
 
+@FULL
 def test_an_added_budget_counts_until_a_day_after_its_deposit(bank: Bank) -> None:
     """The cheating move: what waits for days beside a job that is funded is deposited, and the day's budget spent."""
     root, alice = bank.token("root", Role.ADMIN), bank.token("alice")
@@ -290,6 +292,7 @@ def test_two_jobs_posted_at_once_share_one_budget(bank: Bank) -> None:
     assert bank.left(alice, "alice") == 40
 
 
+@FULL
 def test_spending_from_before_a_clock_step_counts_for_one_day(bank: Bank) -> None:
     root, alice = bank.token("root", Role.ADMIN), bank.token("alice")
     bank.limit(root, "alice", "100")

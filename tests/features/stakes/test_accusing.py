@@ -49,6 +49,7 @@ def court(own_ledger: Ledger, new_till: Any, new_key: NewKey) -> StakeCourt:
     return StakeCourt.opened(own_ledger, new_till, new_key, "stake", windows)
 
 
+@FULL
 def test_an_uncontested_accusation_is_made_once_and_slashes_all_that_was_at_risk(court: StakeCourt) -> None:
     court.joins()
     court.audit_fails()
@@ -72,6 +73,7 @@ def test_an_uncontested_accusation_is_made_once_and_slashes_all_that_was_at_risk
     assert kinds == ["accusation_open", "accusation_slashed"]
 
 
+@FULL
 def test_an_office_that_is_killed_before_it_sends_accuses_once(court: StakeCourt) -> None:
     court.joins()
     court.audit_fails()

@@ -158,6 +158,7 @@ def test_the_same_answer_counts_once_and_another_is_a_conflict(new_floor: NewFlo
     assert [run.sketch for run in market.all(TrustedRun)] == [run.sketch for run in before]
 
 
+@FULL
 def test_a_pair_whose_noise_hides_lies_is_refused_with_its_reason_and_not_asked_again(new_floor: NewFloor) -> None:
     market = tolerant(new_floor, GPU, tasks_per_round=2)
     store_runs(market, RUNS + 1)

@@ -69,6 +69,7 @@ def court(own_ledger: Ledger, new_till: Any, new_key: NewKey) -> VestCourt:
     return VestCourt.opened(own_ledger, new_till, new_key, "vesting", terms)
 
 
+@FULL
 def test_the_job_opens_with_its_vest_and_the_last_prices_wait(court: VestCourt) -> None:
     court.works()
     job, me = court.ledger.job(court.chain_job), address_of(court.worker)

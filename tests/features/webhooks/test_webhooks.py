@@ -19,12 +19,10 @@ from requester.features.webhooks.sending import GIVEN_UP_S, TRY_S, UNREACHED, Le
 from requester.features.webhooks.webhook_rows import FULL, MOST, MOST_WAITING, Webhook, WebhookDelivery
 from requester.store import stored_times
 from tests import lanes
-from tests.databases import BOTH
 from tests.features.webhooks.conftest import POSTING, NewWebhookMarket, Receiver
 from tests.patience import PATIENCE_S
 
 
-@BOTH
 def test_a_finished_job_s_webhook_goes_signed_to_its_owner_and_admins_alone(
     new_webhook_market: NewWebhookMarket, receiver: Receiver
 ) -> None:
@@ -98,7 +96,6 @@ def test_undelivered_webhooks_are_sent_again_in_order_after_a_crash_too(
     assert market.all(WebhookDelivery) == []
 
 
-@BOTH
 def test_a_try_that_is_killed_is_made_again(new_webhook_market: NewWebhookMarket, receiver: Receiver) -> None:
     told = new_webhook_market(receiver.url)
     told.add(told.token("alice"), receiver.url)
@@ -136,6 +133,7 @@ def test_a_clock_that_was_set_back_does_not_hold_a_try_up(
     assert receiver.list_types() == ["job.cancelled"]
 
 
+@lanes.FULL
 def test_a_receiver_that_is_gone_is_given_up_after_days_and_its_owner_sees_why(
     new_webhook_market: NewWebhookMarket, receiver: Receiver
 ) -> None:
@@ -193,7 +191,6 @@ def test_a_revoked_token_s_webhook_gets_nothing_more(new_webhook_market: NewWebh
     assert receiver.got == []
 
 
-@BOTH
 def test_the_next_token_of_a_name_does_not_inherit_the_webhooks_of_a_revoked_one(
     new_webhook_market: NewWebhookMarket, receiver: Receiver
 ) -> None:
@@ -213,7 +210,6 @@ def test_the_next_token_of_a_name_does_not_inherit_the_webhooks_of_a_revoked_one
     assert receiver.list_types() == []
 
 
-@BOTH
 def test_a_delivery_of_a_token_that_expired_meanwhile_is_dropped(
     new_webhook_market: NewWebhookMarket, receiver: Receiver
 ) -> None:
