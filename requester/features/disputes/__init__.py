@@ -9,6 +9,7 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
+from gradmarket.market.errors import NotFound
 from gradmarket.market.features.disputes.questions import HearingAnswer, HearingQuestions
 from gradmarket.market.fields import AddressField
 from gradmarket.market.wire.hearing_messages import AuditorQuestions, AuditorStatement, HearingReceipt
@@ -121,7 +122,12 @@ def _read_headers(kind: type[Said], request: Request, name: str) -> tuple[Said, 
 async def _take_answer(
     context: Context, caller: str, statement: hearing_exchange.Statement, size: int, request: Request
 ) -> HearingReceipt:
-    door = await run_in_threadpool(hearing_exchange.admit_answer, context, caller, statement)
+    try:
+        door = await run_in_threadpool(hearing_exchange.admit_answer, context, caller, statement)
+    except NotFound:
+        if (before := await run_in_threadpool(hearing_exchange.find_receipt, context, statement)) is None:
+            raise
+        return before
     if size > door.most_bytes:
         if not door.may_be_longer:
             raise HTTPException(413, f"an answer to this question has at most {door.most_bytes} bytes")

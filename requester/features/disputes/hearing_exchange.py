@@ -28,6 +28,7 @@ from gradmarket.market.signing import check_struct_signature
 from gradmarket.market.terms import Address, Hash, JobId, ReplicaId, TaskId
 from gradmarket.market.wire.hearing_messages import (
     MOST_SAID,
+    AskedInHearing,
     AuditorQuestion,
     AuditorQuestions,
     AuditorStatement,
@@ -57,7 +58,6 @@ class HearingDoor:
     """
 
     task: str
-    dispute: Hash
     most_bytes: int
     until: int
     may_be_longer: bool
@@ -107,10 +107,7 @@ def admit_answer(context: Context, caller: str, statement: Statement) -> Hearing
     that it is asked now."""
     with context.reading() as reader:
         row = _find_question(context, reader, caller, statement)
-        dispute = _name_dispute(reader, row)
-        return HearingDoor(
-            row.task_id, dispute, row.most_bytes, row.find_ends()[statement.side], row.open.asked in SHOWN
-        )
+        return HearingDoor(row.task_id, row.most_bytes, row.find_ends()[statement.side], row.open.asked in SHOWN)
 
 
 def _find_question(context: Context, reader: RowReader, caller: str, statement: Statement) -> TaskHearing:
@@ -120,11 +117,14 @@ def _find_question(context: Context, reader: RowReader, caller: str, statement: 
         raise NotFound(NOT_ASKED)
     if context.clock() > row.find_ends()[statement.side]:
         raise NotFound(LATE)
-    asked, dispute = row.open, _name_dispute(reader, row)
+    _check_signed(context, statement, row.open, _name_dispute(reader, row))
+    return row
+
+
+def _check_signed(context: Context, statement: Statement, asked: AskedInHearing, dispute: Hash) -> None:
     question = Question(asked.asked, asked.level, asked.place).digest(dispute, statement.number)
     struct = DisputeAnswer(dispute, statement.side, statement.number, question, statement.said)
     check_struct_signature(context.domain, struct, statement.signature, statement.side)
-    return row
 
 
 def _name_dispute(reader: RowReader, row: TaskHearing) -> Hash:
@@ -162,19 +162,52 @@ def store_answer(
         wanted = find_party(work, row.run).load_answers(work, task, row.run)
         if not wanted or statement.side in row.answered:
             raise Conflict("it was answered already")
-        run, at = row.run, int(context.clock())
-        said = statement.side, statement.number, statement.said, at
-        struct = DisputeReceipt(task.offer.job, door.dispute, encode_run(run), *said)
-        _write_answer(work, row, statement, body, size, at)
+        taken = _write_answer(work, row, statement, body, size, int(context.clock()))
+        receipt = _acknowledge(context, work, row, statement.number, taken)
         if len(row.answered) == 2:
             work.notify(TOPIC)
-    return HearingReceipt(number=statement.number, run=run, at=at, signature=context.sign(struct))
+    return receipt
 
 
 _LONG: Final = threading.Lock()
 
 
-def _write_answer(work: Work, row: TaskHearing, statement: Statement, body: Bytes | None, size: int, at: int) -> None:
+def _acknowledge(
+    context: Context, reader: RowReader, row: TaskHearing, number: int, taken: SaidInHearing
+) -> HearingReceipt:
+    job, dispute = reader.get_one(Task, row.task_id).offer.job, _name_dispute(reader, row)
+    struct = DisputeReceipt(job, dispute, encode_run(row.run), taken.side, number, taken.said, taken.at)
+    return HearingReceipt(number=number, run=row.run, at=taken.at, signature=context.sign(struct))
+
+
+def find_receipt(context: Context, statement: Statement) -> HearingReceipt | None:
+    """Returns the receipt of the same answer where it was taken before: the response may have been lost.
+
+    Raises SignatureRefused where its side did not sign it.
+    """
+    with context.reading() as reader:
+        for row in _list_own_hearings(reader, statement):
+            for put in row.publish().questions[statement.number : statement.number + 1]:
+                taken = {(one.side, one.said): one for one in put.answers}.get((statement.side, statement.said))
+                if taken is not None:
+                    _check_signed(context, statement, put, _name_dispute(reader, row))
+                    return _acknowledge(context, reader, row, statement.number, taken)
+    return None
+
+
+def _list_own_hearings(reader: RowReader, statement: Statement) -> list[TaskHearing]:
+    """Returns those of the task's workers, or auditors, that the statement may be of, the newest first."""
+    if isinstance(statement, AuditorStatement):
+        rows = hearing_rows.list_hearings(reader, statement.task)
+        return [row for row in reversed(rows) if row.run is not None]
+    replica = reader.get(Replica, statement.replica)
+    rows = () if replica is None else hearing_rows.list_hearings(reader, replica.task_id)
+    return [row for row in reversed(rows) if row.run is None]
+
+
+def _write_answer(
+    work: Work, row: TaskHearing, statement: Statement, body: Bytes | None, size: int, at: int
+) -> SaidInHearing:
     inline = body is not None and size <= MOST_SAID
     shown = SaidInHearing(
         side=statement.side,
@@ -191,3 +224,4 @@ def _write_answer(work: Work, row: TaskHearing, statement: Statement, body: Byte
     if body is not None and not inline:
         key = {"task_id": row.task_id, "number": row.number, "question": statement.number, "side": statement.side}
         work.add(HearingValue(**key, body=bytes(body)))
+    return shown

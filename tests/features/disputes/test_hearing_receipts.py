@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 from sqlalchemy import delete, select
 
+from gradmarket.market.errors import NotFound, SignatureRefused
 from gradmarket.market.features.disputes.questions import HEARING_S
 from gradmarket.market.features.disputes.transcript import (
     find_receipt_fault,
@@ -35,7 +36,7 @@ from requester.features.records.evidence_routes import evidence_of
 from requester.moves import judging
 from requester.store import in_hand, jobs
 from requester.store.tables import Job, Task
-from tests.features.disputes.test_hearings import asked_of, root_of, sign_answer, split, traced
+from tests.features.disputes.test_hearings import asked_of, bring, root_of, sign_answer, split, traced
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import SimWorker
 
@@ -132,6 +133,31 @@ def test_a_hearing_that_a_service_hides_is_found_by_its_leaf_and_by_each_receipt
     by_leaf, by_receipt = prove(market, hidden, honest).faults
     assert "the log has a hearing of" in by_leaf.detail
     assert "is hidden" in by_receipt.detail
+
+
+def test_an_answer_that_is_brought_again_gets_the_same_receipt_and_another_answer_gets_none(
+    new_floor: NewFloor,
+) -> None:
+    """The first response was lost: without a receipt, the answer could be hidden as silence."""
+    market = traced(new_floor)
+    honest, liar = split(market)
+    body = root_of(honest, 3)
+    said, other = sign_answer(market, honest, body), sign_answer(market, honest, b"another")
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    first = bring(market, honest, said, len(body), receive)
+    market.clock.now += 1.0
+    assert bring(market, honest, said, len(body), receive) == first
+    say(market, liar, root_of(liar, 3))
+    market.drive()
+    assert asked_of(market, honest).number == 1
+    assert bring(market, honest, said, len(body), receive) == first
+    forged = said.model_copy(update={"signature": sign_answer(market, liar, b"").signature})
+    for refused in (other, forged):
+        with pytest.raises((NotFound, SignatureRefused)):
+            bring(market, honest, refused, len(body), receive)
 
 
 def test_sides_that_got_less_time_than_their_offer_gives_are_found(new_floor: NewFloor) -> None:

@@ -32,7 +32,7 @@ from gradmarket.market.rules.proof import Fault
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Digest, JobState, ReplicaState, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
-from gradmarket.market.wire.hearing_messages import PublishedHearing, SignedRuling
+from gradmarket.market.wire.hearing_messages import HearingReceipt, PublishedHearing, SignedRuling
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes
 from gradmarket.public_audit.job_proof import ClauseResult, JobLog, JobRecord
@@ -410,7 +410,7 @@ def test_an_answer_that_trickles_is_read_no_longer_than_its_question_lasts(new_f
         bring(market, honest, sign_answer(market, honest, body), len(body), receive)
 
 
-def bring(market: MarketFixture, side: SimWorker, said: HearingAnswer, size: int, receive: Receive) -> None:
+def bring(market: MarketFixture, side: SimWorker, said: HearingAnswer, size: int, receive: Receive) -> HearingReceipt:
     """At the door of workers, with a body as it is received."""
     fields = said.model_dump(mode="json").items()
     headers = [(f"hearing-{name}".encode(), str(value).encode()) for name, value in fields]
@@ -421,7 +421,7 @@ def bring(market: MarketFixture, side: SimWorker, said: HearingAnswer, size: int
         "headers": [*headers, (b"content-length", str(size).encode())],
         "app": SimpleNamespace(state=SimpleNamespace(readers=PieceReaders())),
     }
-    asyncio.run(disputes.answer(market.context, side.address, Request(scope, receive)))
+    return asyncio.run(disputes.answer(market.context, side.address, Request(scope, receive)))
 
 
 def test_an_answer_on_its_way_takes_no_memory_of_its_length(new_floor: NewFloor) -> None:
