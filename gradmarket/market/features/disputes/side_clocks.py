@@ -30,7 +30,7 @@ class SideClocks:
 
     def find_end(self, side: Address, until: int) -> int:
         """Returns the Unix time by which the side must answer a question that everybody may answer until `until`."""
-        left = count_total(self.answer_s, self.across) - self._spent.get(side, 0)
+        left = max(0, count_total(self.answer_s, self.across) - self._spent.get(side, 0))
         return until - max(0, self.answer_s - left)
 
 
