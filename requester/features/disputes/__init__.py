@@ -139,8 +139,10 @@ async def _take_answer(
                     await consume_stream(request.stream(), size, LONGER, incoming.write)
             except TimeoutError:
                 raise HTTPException(404, hearing_exchange.LATE) from None
+            at = context.clock()
         with incoming.mapped() as body:
-            return await run_in_threadpool(hearing_exchange.store_answer, context, caller, door, statement, body, size)
+            given = context, caller, door, statement, body, size, at
+            return await run_in_threadpool(hearing_exchange.store_answer, *given)
 
 
 class HearingsFeature(Feature):

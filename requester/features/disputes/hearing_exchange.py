@@ -106,16 +106,16 @@ def admit_answer(context: Context, caller: str, statement: Statement) -> Hearing
     """Raises Refused or NotFound unless this worker, or an auditor of this operator, signed an answer to the question
     that it is asked now."""
     with context.reading() as reader:
-        row = _find_question(context, reader, caller, statement)
+        row = _find_question(context, reader, caller, statement, context.clock())
         return HearingDoor(row.task_id, row.most_bytes, row.find_ends()[statement.side], row.open.asked in SHOWN)
 
 
-def _find_question(context: Context, reader: RowReader, caller: str, statement: Statement) -> TaskHearing:
+def _find_question(context: Context, reader: RowReader, caller: str, statement: Statement, at: float) -> TaskHearing:
     rows = _list_asked(reader, statement.side, caller, isinstance(statement, AuditorStatement))
     row = next((row for row in rows if _is_about(reader, row, statement)), None)
     if row is None or statement.number != len(row.questions) - 1:
         raise NotFound(NOT_ASKED)
-    if context.clock() > row.find_ends()[statement.side]:
+    if at > row.find_ends()[statement.side]:
         raise NotFound(LATE)
     _check_signed(context, statement, row.open, _name_dispute(reader, row))
     return row
@@ -144,25 +144,33 @@ def _list_replicas(reader: RowReader, row: TaskHearing, worker: Address) -> Sequ
 
 
 def store_answer(
-    context: Context, caller: str, door: HearingDoor, statement: Statement, body: Bytes | None, size: int
+    context: Context,
+    caller: str,
+    door: HearingDoor,
+    statement: Statement,
+    body: Bytes | None,
+    size: int,
+    at: float | None = None,
 ) -> HearingReceipt:
     """Stores an answer, and acknowledges it; `body` is None for one that is longer than the referee holds.
 
-    This process holds one long answer in memory at a time; the others wait in their files. Raises Refused for other
-    bytes than were signed, NotFound where they come too late.
+    This process holds one long answer in memory at a time; the others wait in their files, which costs no side time:
+    `at` is when all bytes had arrived, or else now. Raises Refused for other bytes than were signed, NotFound where
+    they come too late.
     """
+    at = context.clock() if at is None else at
     if body is not None and digest_reply(body) != statement.said:
         raise Refused("the bytes are not those that were signed")
     if body is not None and len(body) != size:
         raise Refused(f"the answer has another length than the {size} bytes of its content-length")
     with _LONG if size > MOST_SAID else nullcontext(), context.begin() as work:
         task = lock_row(work, Task, door.task)
-        row = _find_question(context, work, caller, statement)
+        row = _find_question(context, work, caller, statement, at)
         work.refresh(row)
         wanted = find_party(work, row.run).load_answers(work, task, row.run)
         if not wanted or statement.side in row.answered:
             raise Conflict("it was answered already")
-        taken = _write_answer(work, row, statement, body, size, int(context.clock()))
+        taken = _write_answer(work, row, statement, body, size, int(at))
         receipt = _acknowledge(context, work, row, statement.number, taken)
         if len(row.answered) == 2:
             work.notify(TOPIC)

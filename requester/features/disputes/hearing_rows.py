@@ -7,6 +7,7 @@ from typing import Any, Final
 from sqlalchemy import JSON, ForeignKey, Index, String, cast, delete, exists, func, or_, select
 from sqlalchemy.orm import Mapped, mapped_column
 
+from gradmarket.market.features.disputes.referee import SHOWN
 from gradmarket.market.features.disputes.refereed import Heard
 from gradmarket.market.features.disputes.side_clocks import SideClocks
 from gradmarket.market.features.log import job_log
@@ -21,6 +22,8 @@ from requester.store.work import RowReader, Work
 
 AHEAD_S: Final = SLACK_S + 1.0
 """Seconds by which a question, which ends at a whole second, may outlast its rule: beyond them a clock was wrong."""
+QUEUE_S: Final = 60.0
+"""Seconds that an answer as long as tensors may wait to be stored, after it arrived in time."""
 AT_ONCE: Final = 64
 """Most hearings that are looked at together."""
 
@@ -95,7 +98,8 @@ class TaskHearing(Base):
 
     def find_due(self) -> float:
         """Returns the time after which the stage goes on: at once where both sides have answered."""
-        return float(min(self.find_ends().values(), default=0))
+        ends = self.find_ends().values()
+        return min(ends) + find_queue_s(self.open.asked) if ends else 0.0
 
     def publish(self) -> PublishedHearing:
         return PublishedHearing(
@@ -108,6 +112,11 @@ class TaskHearing(Base):
             questions=tuple(map(AskedInHearing.model_validate, self.questions)),
             ruling=None if self.ruling is None else SignedRuling.model_validate(self.ruling),
         )
+
+
+def find_queue_s(asked: str) -> float:
+    """Returns for how long an answer to such a question may wait to be stored."""
+    return QUEUE_S if asked in SHOWN else 0.0
 
 
 class HearingValue(Base):
@@ -195,7 +204,7 @@ def list_open_hearings(reader: RowReader, side: Address) -> Sequence[TaskHearing
 def bound_times(work: Work, now: float) -> int:
     """Makes the stage look at questions that outlast their rule, since their end is signed; returns how many."""
     rows = work.session.scalars(_OPEN.where(TaskHearing.due_at > now + AHEAD_S)).all()
-    ahead = [row for row in rows if (row.due_at or 0.0) > now + row.answer_s + AHEAD_S]
+    ahead = [row for row in rows if (row.due_at or 0.0) > now + row.answer_s + find_queue_s(row.open.asked) + AHEAD_S]
     for row in ahead:
         row.due_at = 0.0
     return len(ahead)

@@ -259,7 +259,7 @@ def _move_referee(referee: Referee, here: RefereeCourse, put: int, clock: Callab
     if not referee.is_decided() and referee.operation is not None:
         _compute_operation(here, referee, referee.operation)
     elif referee.open_question.number < put:
-        referee.expire(ceil(clock()))
+        referee.expire(ceil(clock() - hearing_rows.find_queue_s(referee.question.asked)))
     now = clock()  # read after the computation, whose time is no side's
     if referee.open_question.number == put:
         referee.extend(int(now) + referee.terms.answer_s)

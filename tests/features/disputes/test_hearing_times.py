@@ -5,15 +5,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fastapi import HTTPException
 from sqlalchemy import event
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.features.disputes import side_clocks
 from gradmarket.market.features.disputes.questions import HEARING_S
+from gradmarket.market.terms import Address
 from gradmarket.market.wire.hearing_messages import MOST_SAID
 from requester.features.disputes import hearing_exchange, hearing_rows
 from requester.features.disputes.hearing_rows import AT_ONCE, HearingValue, TaskHearing
-from tests.features.disputes.test_hearings import asked_of, root_of, say, sign_answer, split, traced
+from tests.features.disputes.test_hearings import asked_of, bring, root_of, say, sign_answer, split, traced
 from tests.patience import wait_for, wait_for_end
 from tests.requester.market_fixture import MarketFixture
 
@@ -75,6 +77,13 @@ def test_a_sweep_reads_no_hearing_that_waits_and_so_many_at_once_of_those_that_a
     assert (waiting, len(due), loaded) == ([], AT_ONCE, [])
 
 
+def test_a_side_whose_clock_ran_out_has_until_the_question_is_put_and_no_less() -> None:
+    clocks, side = side_clocks.SideClocks(HEARING_S, across=False), Address("0x" + "11" * 20)
+    total = side_clocks.count_total(HEARING_S, across=False)
+    clocks.stop(side, HEARING_S, total + 5)
+    assert clocks.find_end(side, 9 * HEARING_S) == 8 * HEARING_S
+
+
 class WatchedLock:
     """A lock that tells when somebody waits for it."""
 
@@ -109,3 +118,49 @@ def test_a_long_answer_waits_while_another_is_in_memory_and_a_short_one_does_not
         assert market.all(TaskHearing)[0].answered == {liar.address}
     wait_for_end(bringing)
     assert [value.body for value in market.all(HearingValue)] == [body]
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_an_answer_counts_from_when_it_arrived_and_not_from_when_it_was_stored(
+    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch, in_time: bool
+) -> None:
+    """It waits for another one to be stored, until its own time is over; one that came after its time is late."""
+    lock = WatchedLock()
+    monkeypatch.setattr(hearing_exchange, "_LONG", lock)
+    market = traced(new_floor)
+    honest, _ = split(market)
+    ask_for_values(market)
+    body, until = bytes(MOST_SAID + 1), asked_of(market, honest).until
+    said, refusals = sign_answer(market, honest, body), list[HTTPException | NotFound]()
+
+    async def receive() -> dict[str, Any]:
+        market.clock.now = until - 1.0 if in_time else until + 1.0
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    def send() -> None:
+        try:
+            bring(market, honest, said, len(body), receive)
+        except (HTTPException, NotFound) as error:
+            refusals.append(error)
+
+    bringing = threading.Thread(target=send)
+    with lock.held:
+        bringing.start()
+        wait_for(lock.wanted)
+        market.clock.now = until + hearing_rows.QUEUE_S - 1.0
+        market.drive()
+        assert market.events("heard") == []
+    wait_for_end(bringing)
+    assert [reply.at for row in market.all(TaskHearing) for reply in row.open.answers] == [until - 1] * in_time
+    assert len(refusals) == (not in_time)
+    market.lapse(2.0)
+    assert len(market.events("heard")) == 1, "the other side was silent"
+
+
+def ask_for_values(market: MarketFixture) -> None:
+    """As if the hearing had come to its operation."""
+    with market.context.begin() as work:
+        (row,) = hearing_rows.list_hearings(work, market.task().id)
+        asked = row.open.model_copy(update={"asked": "values"})
+        row.questions, row.most_bytes = [asked.model_dump(mode="json")], 2 * MOST_SAID
+        row.due_at = row.find_due()
