@@ -29,7 +29,6 @@ from gradmarket.market.gradient.inspection import Usable
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import sketch_packing
-from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.audit_messages import (
     OTHER_DRAWS,
@@ -42,9 +41,10 @@ from gradmarket.market.wire.audit_messages import (
     SketchAnswer,
 )
 from gradmarket.market.wire.poll import hash_of
+from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.addresses import REACH
 from gradmarket.runner import Runner, RunnerSettings
-from gradmarket.sealing import SealingKey, load_or_create_sealing_key
+from gradmarket.sealing import OpenedAnswer, OpenedAnswers, SealingKey, load_or_create_sealing_key
 from graphdoc.encoding import Bytes
 
 
@@ -124,14 +124,15 @@ class Auditor:
         fetcher: Fetcher,
         limits: MachineLimits,
         sealing: SealingKey,
+        opened: OpenedAnswers | None = None,
     ) -> None:
-        self._name, self._market, self._sealing = name, market, sealing
+        self._name, self._market, self._sealing, self._opened = name, market, sealing, opened
         self._runner, self._fetcher, self._limits = runner, fetcher, limits
         self._bench = self._build_executor()
         self._publications: dict[str, Publication] = {}
         self._kept: tuple[str, bytes] | None = None
         """The last task that was run twice and its payload, which the service may ask for next."""
-        self._chain: Domain | None = None
+        self._chain: ChainFacts | None = None
         self._sealed: dict[tuple[str, int], Done] = {}
         """Its newest sealed, unopened answers, by task and run; the others are computed again."""
         self.determinism_class = runner.determinism_class()
@@ -174,20 +175,24 @@ class Auditor:
         if done is None:
             payload, seconds = self._compute_answer(work, first=True)
             done = Done(work.task, blob_digest(payload), 1, seconds)
-        offer, domain, root = work.offer.struct(), self._domain(), Digest(done.root)
+        facts = self._load_facts()
+        offer, domain, root = work.offer.struct(), facts.domain, Digest(done.root)
         if work.panel == "seal":
             self._market.seal_audit(work.task, self._sealing.seal(domain, offer, work.run, root))
             self._sealed[work.task, work.run] = done
             for oldest in list(self._sealed)[:-MOST_SEALED]:
                 del self._sealed[oldest]
         else:
+            if self._opened is not None:
+                opened = OpenedAnswer(job=work.job, offer=work.offer, root=root, signer=facts.signer)
+                self._opened.keep(work.task, opened)
             opening = self._sealing.open(domain, offer, work.run, root, done.seconds)
             self._market.open_audit(work.task, opening)
         return replace(done, panel=str(work.panel))
 
-    def _domain(self) -> Domain:
+    def _load_facts(self) -> ChainFacts:
         if self._chain is None:
-            self._chain = self._market.chain().domain
+            self._chain = self._market.chain()
         return self._chain
 
     def _renew_claim(self, work: AuditWork) -> None:
@@ -348,11 +353,11 @@ def open_auditor(
             remedies=(REACH, REACH),
         )
         stack.callback(fetcher.close)
-        sealing = load_or_create_sealing_key(machine.folder, name)
-        auditor = Auditor(name, market, mine.runner, fetcher, mine.limits, sealing)
+        sealing, hearings = load_or_create_sealing_key(machine.folder, name), machine.folder / "hearings"
+        auditor = Auditor(name, market, mine.runner, fetcher, mine.limits, sealing, OpenedAnswers(hearings))
         auditor.warning = mine.warning
         if beside is not None:
-            stack.enter_context(beside(market, sealing, mine, fetcher, machine.folder / "hearings"))
+            stack.enter_context(beside(market, sealing, mine, fetcher, hearings))
         yield auditor
 
 

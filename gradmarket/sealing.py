@@ -9,18 +9,59 @@ from pathlib import Path
 from typing import Final
 
 from eth_keys.datatypes import PrivateKey
+from pydantic import ValidationError
 
 from contracts.keystore import parse_key
-from gradmarket.market.errors import Refused
+from gradmarket.market.digests import blob_digest
+from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.features.auditors import AuditSeal, derive_salt, seal_audit
+from gradmarket.market.fields import AddressField, DigestField
 from gradmarket.market.messages import Offer
 from gradmarket.market.signing import Domain, address_of, digest_struct, sign_digest
-from gradmarket.market.terms import Address, Digest
+from gradmarket.market.terms import Address, Digest, JobId
 from gradmarket.market.wire.audit_messages import PanelOpening, PanelSeal
-from gradmarket.market.wire.poll import hash_of
+from gradmarket.market.wire.base import Wire
+from gradmarket.market.wire.poll import OfferFields, hash_of
+from worker import durable
 
 KEY: Final = "wallet.key"
 """As a worker's, so that `gradmarket wallet dispute answer --data FOLDER` stands by the auditor's answer."""
+
+
+MOST_OPENED: Final = 1024
+"""Opened answers that an auditor keeps: a referee asks about one soon after it was opened, or never."""
+
+
+class OpenedAnswer(Wire):
+    """What an auditor computed and opened to a panel; `signer` is the service's, by its own word then."""
+
+    job: JobId
+    offer: OfferFields
+    root: DigestField
+    signer: AddressField
+
+
+@dataclass(frozen=True)
+class OpenedAnswers:
+    """Files of the newest answers that an auditor opened, by task: it defends these, and no other, before a referee."""
+
+    folder: Path
+
+    def keep(self, task: str, answer: OpenedAnswer) -> None:
+        durable.write_file_atomically(self._find_file(task), answer.model_dump_json().encode())
+        files = sorted(self.folder.glob("*.opened"), key=lambda path: path.stat().st_mtime)
+        for oldest in files[:-MOST_OPENED]:
+            oldest.unlink(missing_ok=True)
+
+    def find(self, task: str) -> OpenedAnswer:
+        """Raises NotFound where this auditor opened no answer to the task."""
+        try:
+            return OpenedAnswer.model_validate_json(self._find_file(task).read_bytes())
+        except (FileNotFoundError, ValidationError):
+            raise NotFound(f"this auditor opened no answer to {task[:80]}") from None
+
+    def _find_file(self, task: str) -> Path:
+        return self.folder / f"{blob_digest(task.encode())[-32:]}.opened"
 
 
 @dataclass(frozen=True)

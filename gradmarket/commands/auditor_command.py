@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -52,6 +53,7 @@ def run(
         list[str] | None, typer.Option(help="Origin in your own network that downloads may lead to; may be repeated.")
     ] = None,
     name: Annotated[str, typer.Option(help="Its name in audits; else the machine's.")] = "",
+    rpc: Annotated[str | None, typer.Option(help="Your own node of the chain, which names each job's referee.")] = None,
     with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -75,11 +77,12 @@ def run(
     with endpoint.market() as client:
         if other := find_release_difference(client.chain().protocol, endpoint.url, "this auditor"):
             raise Refused(*other)
+    attend = partial(attend_hearings, rpc=rpc)
     with endpoint.market() as client, ExitStack() as stack:
-        auditors = [stack.enter_context(open_auditor(name, client, endpoint.token, machine, attend_hearings))]
+        auditors = [stack.enter_context(open_auditor(name, client, endpoint.token, machine, attend))]
         if with_parent and threads is None and auditors[0].determinism_class.startswith(f"{CPU}/"):
             single = replace(machine, folder=folder / SINGLE, threads=1)  # as workers that share a machine have it
-            auditors.append(stack.enter_context(open_auditor(name, client, endpoint.token, single, attend_hearings)))
+            auditors.append(stack.enter_context(open_auditor(name, client, endpoint.token, single, attend)))
         by_class = {one.determinism_class: one for one in reversed(auditors)}
         for one in by_class.values():
             one.beside = tuple(name for name in by_class if name != one.determinism_class)

@@ -3,12 +3,13 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from eth_keys.datatypes import PrivateKey
 from typer.testing import CliRunner
 
 from gradmarket import Market
@@ -16,21 +17,26 @@ from gradmarket.auditor import Machine, open_auditor, open_machine
 from gradmarket.cli import app
 from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import ServiceUnreachable
+from gradmarket.commands.auditor_hearings import AuditorHearings
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_machine import choose_named_threads
 from gradmarket.demo.service import Service
+from gradmarket.market.errors import Refused
+from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import LogHead
-from gradmarket.market.terms import Hash, JobId, TaskState, Units
+from gradmarket.market.terms import Digest, Hash, JobId, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedEvidence
+from gradmarket.market.wire.hearing_messages import AuditorQuestion
 from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.mistakes import CODE
 from gradmarket.public_audit.job_proof import BatchOnChain, Clause, ClauseResult, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource
 from gradmarket.public_audit.log_proof import prove_log
 from gradmarket.public_audit.recomputation import NOT_SERVED, STATE, Recomputation
+from gradmarket.sealing import OpenedAnswer, OpenedAnswers, SealingKey
 from tests.lanes import FULL, leave_to_full
 from tests.patience import wait_until
 from tests.public_audit.folder_server import serve_folder
@@ -350,6 +356,28 @@ def test_each_lie_is_found_by_its_rule(record: JobRecord, lie: Lie) -> None:
     told = lie.tell(record)
     found = {result.rule for result in [*prove_record(told), prove_log(told)] if result.faults}
     assert lie.rule in found
+
+
+@pytest.mark.parametrize("own_node", [True, False])
+def test_a_panel_s_auditor_takes_its_referee_from_the_contract(
+    town: Service, record: JobRecord, tmp_path: Path, own_node: bool
+) -> None:
+    """Whatever its service named before, and names in its question."""
+    task, shown = next(iter(record.evidence.items()))
+    key, roots = SealingKey("me", PrivateKey(bytes([7]) * 32)), (Hash(bytes(32)), Hash(bytes([1]) * 32))
+    sides, stranger = (key.signer, record.payments[0].worker), record.payments[0].worker
+    opened = OpenedAnswer(job=JobId(record.publication.job), offer=shown.offer, root=Digest(OTHER), signer=stranger)
+    OpenedAnswers(tmp_path).keep(task, opened)
+    asked = {"sides": sides, "roots": roots, "number": 0, "asked": "root", "level": 0, "place": 0, "until": 9}
+    asked |= {"job": opened.job, "task": task, "offer": shown.offer, "signature": bytes(65)}
+    with RequesterClient(town.place.url, town.place.token) as client:
+        unused: Any = None
+        own = AuditorHearings(client, key, unused, unused, tmp_path, get_node(town) if own_node else None)
+        for referee in (record.opened.signer, stranger):
+            put = AuditorQuestion.model_validate(asked | {"referee": referee})
+            own._asked = {task: put}
+            with nullcontext() if referee == record.opened.signer else pytest.raises(Refused, match="signs for job"):
+                assert own.find_answer(task, PutQuestion.read(put)).referee == record.opened.signer
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 from eth_keys.datatypes import PrivateKey
@@ -27,11 +27,11 @@ from gradmarket.market.features.disputes.referee import Referee
 from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.messages import Offer
 from gradmarket.market.signing import address_of, digest_struct, sign_digest, signer_of
-from gradmarket.market.terms import Address, ReplicaId
+from gradmarket.market.terms import Address, JobId, ReplicaId
 from gradmarket.market.wire.hearing_messages import AuditorQuestion, AuditorQuestions, AuditorStatement, HearingReceipt
 from gradmarket.market.wire.poll import OfferFields, digest_of
 from gradmarket.runner.features.disputes.traced.course import PlanCourse
-from gradmarket.sealing import SealingKey
+from gradmarket.sealing import OpenedAnswer, OpenedAnswers, SealingKey
 from tests.kit.disputes import DOMAIN, HONEST, LIAR, side_of, terms_of
 from tests.offers import offer as make_offer
 from tests.patience import PATIENCE_S, wait_until
@@ -265,10 +265,13 @@ def test_a_service_that_was_restored_may_ask_from_an_earlier_question_on(tmp_pat
 
 
 class AuditorMarket(HearingMarket):
-    """The same, of a panel's auditor."""
+    """The same, of a panel's auditor; `asks` is what its questions have instead."""
+
+    url = "https://market.example"
+    asks: ClassVar[dict[str, Any]] = {}
 
     def chain(self) -> SimpleNamespace:
-        return SimpleNamespace(domain=DOMAIN)
+        return SimpleNamespace(domain=DOMAIN, rpc=None, chain_id=DOMAIN.chain_id)
 
     def list_auditor_questions(self, signer: Address, wait_s: float) -> AuditorQuestions:  # at once
         asked = []
@@ -276,7 +279,7 @@ class AuditorMarket(HearingMarket):
             put = each.model_dump(exclude={"replica"})
             offer = OfferFields.of(self.offers[each.replica])
             named = {"job": "j", "task": each.replica, "offer": offer, "referee": address_of(REFEREE)}
-            asked.append(AuditorQuestion.model_validate(put | named))
+            asked.append(AuditorQuestion.model_validate(put | named | self.asks))
         return AuditorQuestions(questions=tuple(asked))
 
     def answer_as_auditor(self, said: AuditorStatement, body: bytes) -> HearingReceipt:
@@ -284,6 +287,10 @@ class AuditorMarket(HearingMarket):
 
 
 def attend_as_auditor(market: AuditorMarket, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AuditorHearings:
+    for name, offer in market.offers.items():
+        root, signer = digest_of(terms_of(task(), lie_about("call", "backward")).roots[0]), address_of(REFEREE)
+        opened = OpenedAnswer(job=JobId("j"), offer=OfferFields.of(offer), root=root, signer=signer)
+        OpenedAnswers(folder).keep(name, opened)
     own = AuditorHearings(cast(Any, market), SealingKey("me", HONEST), cast(Any, None), cast(Any, None), folder)
     monkeypatch.setattr(own, "open_task", open_course)
     return own
@@ -304,3 +311,25 @@ def test_an_auditor_of_a_panel_stands_by_its_answer_also_started_anew(
     assert len(receipts_in(tmp_path)) == market.sent - market.sent // market.loses
     verdicts = [referee.verdict for referee in market.referees.values()]
     assert [verdict.wrong for verdict in verdicts if verdict is not None] == [{address_of(LIAR)}] * 2
+
+
+@pytest.mark.parametrize(
+    ("asks", "words"),
+    [
+        ({"offer": OfferFields.of(replace(make_offer(1), task=7))}, "about another offer"),
+        ({"job": "k"}, "about another offer"),
+        ({"referee": address_of(LIAR)}, "signs for job j"),
+        ({"task": "another"}, "opened no answer to another"),
+    ],
+)
+def test_an_auditor_answers_no_question_about_another_offer_or_of_another_referee(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], asks: Any, words: str
+) -> None:
+    """It would sign for a task that it never computed, or get receipts that convict nobody."""
+    market = AuditorMarket(offers(1))
+    own = attend_as_auditor(market, tmp_path, monkeypatch)
+    monkeypatch.setattr(AuditorMarket, "asks", asks)
+    assert own.turn(0.0) == 0
+    assert (market.sent, words in capsys.readouterr().err) == (0, True)
+    monkeypatch.setattr(AuditorMarket, "asks", {})
+    assert own.turn(0.0) == 1
