@@ -7,6 +7,7 @@ PostgreSQL is left to `make test-all` too, and not listed. `python -m tests.lane
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -82,6 +83,7 @@ def case_less(node: str) -> str:
     return node.partition("[")[0]
 
 
+@cache
 def read_list() -> list[str]:
     return LIST.read_text().splitlines()
 

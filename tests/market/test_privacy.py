@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 from torch import nn
 
 from gradmarket.market.features.private.holder_budget import HolderBudget, compute_epsilon
@@ -45,10 +45,10 @@ def test_the_epsilon_found_has_the_delta_asked_for(multiplier: float, rounds: in
     """The formula, evaluated in another way: by scipy's normal distribution, in logarithms."""
     epsilon, mu = compute_epsilon(multiplier, delta, rounds), math.sqrt(rounds) / multiplier
     if epsilon == 0:
-        assert 2 * stats.norm.cdf(mu / 2) - 1 <= delta
+        assert 2 * scipy.stats.norm.cdf(mu / 2) - 1 <= delta
         return
-    first = stats.norm.logsf(epsilon / mu - mu / 2)
-    second = epsilon + stats.norm.logsf(epsilon / mu + mu / 2)
+    first = scipy.stats.norm.logsf(epsilon / mu - mu / 2)
+    second = epsilon + scipy.stats.norm.logsf(epsilon / mu + mu / 2)
     assert math.exp(first) - math.exp(second) == pytest.approx(delta, rel=1e-3)
 
 
@@ -77,7 +77,7 @@ def test_every_multiplier_that_is_taken_is_counted(multiplier: float, delta: flo
 def test_the_tails_are_normal_too() -> None:
     """Of the words that give the smallest probabilities: what is drawn is scipy's quantile of them."""
     drawn = -_inverse(np.array([2.0**-k for k in range(1, 129)]))
-    assert drawn == pytest.approx(stats.norm.isf([2.0**-k for k in range(1, 129)]), rel=1e-8, abs=1e-12)
+    assert drawn == pytest.approx(scipy.stats.norm.isf([2.0**-k for k in range(1, 129)]), rel=1e-8, abs=1e-12)
     assert drawn.max() > 13
 
 
@@ -91,13 +91,15 @@ def test_a_noised_sum_lies_on_a_grid_that_hides_the_last_bits(deviation: float) 
     grid = math.ldexp(1.0, math.frexp(deviation)[1] - 1 - GRID_BITS)
     assert grid <= deviation * 2.0**-20
     assert all((numbers / grid == np.rint(numbers / grid)).all() for numbers in (told, other))
-    spacing = 2.0**-53 * stats.norm.sf(9.0) / stats.norm.pdf(9.0)  # of float64 probabilities, by the density there
+    spacing = (
+        2.0**-53 * scipy.stats.norm.sf(9.0) / scipy.stats.norm.pdf(9.0)
+    )  # of float64 probabilities, by the density there
     assert spacing * deviation < grid / 1000
 
 
 def test_noise_is_normal_and_a_seed_alone_decides_it() -> None:
     drawn = draw_normal(SEED, 0, 200_000)
-    assert stats.kstest(drawn, "norm").pvalue > 1e-4
+    assert scipy.stats.kstest(drawn, "norm").pvalue > 1e-4
     assert (draw_normal(SEED, 1000, 50) == drawn[1000:1050]).all()
     assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 0.01
     assert not (draw_normal(bytes(32), 0, 100) == drawn[:100]).any()

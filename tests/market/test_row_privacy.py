@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
-from scipy import stats
 from torch import nn
 
 from fuzz.calls.arrays import Arrays as TensorsOfACall
@@ -99,7 +99,7 @@ def test_the_noise_has_the_deviation_that_is_accounted(scene: Scene) -> None:
         scene.gradient(scene.answer(parse_step(per_row=LEAST | {"noise_multiplier": z}))) for z in (QUIET, 8.0)
     )
     drawn = (noised - quiet) * ROWS / CLIP / (8.0 - QUIET)
-    assert stats.kstest(drawn, "norm").pvalue > 1e-3
+    assert scipy.stats.kstest(drawn, "norm").pvalue > 1e-3
     other = scene.gradient(scene.answer(parse_step(per_row=LEAST | {"noise_multiplier": 8.0}), seed=bytes(32)))
     again = (other - quiet) * ROWS / CLIP / 8.0
     assert abs(np.corrcoef(drawn, again)[0, 1]) < 0.2, "another seed, other noise"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -102,6 +103,11 @@ def published(loss: Loss, rows: Arrays | None = None) -> Published:
     return publish_module(Reader(), lambda output, y: (loss(output, y), {}), (example["x"], example["y"]))
 
 
+@cache
+def publish_ignoring() -> Published:
+    return published(ignoring)
+
+
 @pytest.fixture(scope="module", params=LOSSES)
 def weighed(request: pytest.FixtureRequest) -> tuple[Loss, Published]:
     return LOSSES[request.param], published(LOSSES[request.param])
@@ -165,7 +171,7 @@ def test_any_lengths_microbatches_and_tasks_are_all_rows_at_once(lengths: list[i
     """Rows without a target, microbatches and whole tasks of such rows count for nothing."""
     batch = padded(len(lengths))
     batch["y"][...] = np.where(np.arange(PLACES) < np.array(lengths)[:, None], np.abs(batch["y"]) % WORDS, -100)
-    program, made = Program(parse_document(IGNORING.document)), IGNORING
+    program, made = Program(parse_document(publish_ignoring().document)), publish_ignoring()
     tasks = []
     for first in range(0, len(lengths), per_task):
         part = cut(batch, slice(first, first + per_task))
@@ -178,24 +184,21 @@ def test_any_lengths_microbatches_and_tasks_are_all_rows_at_once(lengths: list[i
         assert all(not array.any() for array in found.values())
 
 
-IGNORING = published(ignoring)
-
-
 def test_an_evaluation_is_the_same_sorted_or_shuffled() -> None:
     batch = padded(2 * EVALUATION_ROWS + 8)
     order = np.argsort((batch["y"] >= 0).sum(1), kind="stable")
-    program = Program(parse_document(IGNORING.evaluation))
-    found = [evaluate(program, IGNORING.parameters, rows).loss for rows in (batch, cut(batch, order))]
-    expected = float(alone(ignoring, IGNORING, batch)["loss"])
+    program = Program(parse_document(publish_ignoring().evaluation))
+    found = [evaluate(program, publish_ignoring().parameters, rows).loss for rows in (batch, cut(batch, order))]
+    expected = float(alone(ignoring, publish_ignoring(), batch)["loss"])
     assert found == pytest.approx([expected, expected], rel=1e-6)
     batch["y"][...] = -100
     with pytest.raises(Refused, match="no measured row has a target"):
-        evaluate(program, IGNORING.parameters, batch)
+        evaluate(program, publish_ignoring().parameters, batch)
 
 
 def test_one_local_step_of_sgd_is_a_gradient_and_windows_keep_the_bits() -> None:
     """Tasks of local steps weigh by all targets they saw; the state between windows has each inner step's weight."""
-    program, batch, made = Program(parse_document(IGNORING.document)), padded(), IGNORING
+    program, batch, made = Program(parse_document(publish_ignoring().document)), padded(), publish_ignoring()
     inner = {"name": "sgd", "lr": 1.0}
     one = LocalStep(kind="local", steps=1, rows=2, microbatch=1, optimizer=inner)
     tasks = [
@@ -222,9 +225,9 @@ def test_one_local_step_of_sgd_is_a_gradient_and_windows_keep_the_bits() -> None
 
 
 def test_the_weight_is_the_last_four_bytes_and_any_lie_gives_another_root() -> None:
-    program = Program(parse_document(IGNORING.document))
+    program = Program(parse_document(publish_ignoring().document))
     own = build_layout(program.document)
-    answer = compute_step(program, IGNORING.parameters, padded(), SEED, GradientStep(rows=8))
+    answer = compute_step(program, publish_ignoring().parameters, padded(), SEED, GradientStep(rows=8))
     assert answer[WEIGHT] == sum(LENGTHS)
     for packed in (load_codec("fp32"), load_codec("two_bit"), load_codec("bf16")):
         payload = encode_payload(own, answer, packed, SEED)
@@ -239,7 +242,7 @@ def test_the_weight_is_the_last_four_bytes_and_any_lie_gives_another_root() -> N
 
 @pytest.mark.parametrize("weight", [np.nan, np.inf, -1.0, 2 * VALUE_BOUND])
 def test_a_weight_that_cannot_be_one_is_not_merged(weight: float) -> None:
-    inspection = Inspection(build_layout(parse_document(IGNORING.document)), 1.0)
+    inspection = Inspection(build_layout(parse_document(publish_ignoring().document)), 1.0)
     inspection.see_weight(weight)
     found = inspection.verdict()
     assert isinstance(found, Diverged)
@@ -249,9 +252,9 @@ def test_a_weight_that_cannot_be_one_is_not_merged(weight: float) -> None:
 @pytest.mark.parametrize("claimed", [1.0, 1e6, VALUE_BOUND])
 def test_a_holder_of_private_rows_sways_no_merge_by_a_weight(claimed: float) -> None:
     """Cheating twin: nobody can count a holder's targets, so its payload has no place for what it claims."""
-    program = Program(parse_document(IGNORING.document))
+    program = Program(parse_document(publish_ignoring().document))
     private = replace(build_layout(program.document), weighed=False)
-    honest = compute_step(program, IGNORING.parameters, padded(), SEED, GradientStep(rows=8))
+    honest = compute_step(program, publish_ignoring().parameters, padded(), SEED, GradientStep(rows=8))
     claiming = {**honest, WEIGHT: np.array(claimed, np.float32)}
     assert bytes(encode_payload(private, claiming, load_codec("fp32"), SEED)) == bytes(
         encode_payload(private, honest, load_codec("fp32"), SEED)
@@ -301,7 +304,7 @@ def test_a_divisor_is_a_weight_only_if_it_is_the_sum_of_its_rows(loss: Loss) -> 
 
 
 def test_a_weight_is_read_strictly() -> None:
-    document = json.loads(IGNORING.document)
+    document = json.loads(publish_ignoring().document)
     assert document["format"] == WEIGHED
     for change, why in (
         ({"format": "gradgraph/1"}, "the keys are not"),

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 from pydantic import TypeAdapter, ValidationError
-from scipy import stats
 
 from gradmarket.market.features.private.holder_budget import compute_epsilon
 from gradmarket.market.features.private.holder_rows import draw_rows_by_chance
@@ -113,7 +113,7 @@ def test_drawing_anew_without_room_spends_no_more(room: int, others: tuple[float
         whole += odds
         rest = drawn[1] * others[0] + drawn[2] * others[1]
         for density, part in zip(densities, (1.0, 0.0), strict=True):
-            density += odds * stats.norm.pdf(x, rest + drawn[0] * part, z)
+            density += odds * scipy.stats.norm.pdf(x, rest + drawn[0] * part, z)
     for delta in (0.2, 1e-2, 1e-4):
         assert delta_of(*(density / whole for density in densities), apart, spent(z, rate, 1, delta)) <= delta * 1.001
 
@@ -126,16 +126,19 @@ def test_a_reader_of_the_draw_learns_far_more_than_is_counted() -> None:
 
     def gaussian(uses: int) -> float:
         mu = math.sqrt(uses) / z
-        return float(stats.norm.cdf(mu / 2 - counted / mu) - math.exp(counted) * stats.norm.cdf(-mu / 2 - counted / mu))
+        return float(
+            scipy.stats.norm.cdf(mu / 2 - counted / mu)
+            - math.exp(counted) * scipy.stats.norm.cdf(-mu / 2 - counted / mu)
+        )
 
-    known = sum(stats.binom.pmf(uses, steps, rate) * gaussian(uses) for uses in range(1, 100))
+    known = sum(scipy.stats.binom.pmf(uses, steps, rate) * gaussian(uses) for uses in range(1, 100))
     assert known > 1000 * delta
 
 
 def test_a_step_has_room_for_four_deviations_more_than_its_mean() -> None:
     step = TypeAdapter(Step).validate_python({"rows": 64, "microbatch": 40, "per_row": ASKED})
     assert (step.rows, step.room, step.pass_sizes, step.passes) == (64, 96, (40, 16), 3)
-    assert stats.binom.sf(step.room, 10_000, 64 / 10_000) < 1e-3
+    assert scipy.stats.binom.sf(step.room, 10_000, 64 / 10_000) < 1e-3
     assert GradientStep(rows=64).room == 64
 
 

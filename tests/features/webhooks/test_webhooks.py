@@ -245,6 +245,7 @@ def test_a_webhook_s_secret_is_shown_once_and_to_its_owner_alone(
     assert receiver.list_types() == ["ping"]
 
 
+@lanes.FULL
 def test_a_token_has_so_many_webhooks_and_no_unknown_happening(
     new_webhook_market: NewWebhookMarket, receiver: Receiver
 ) -> None:
