@@ -216,7 +216,7 @@ class Auditor:
         raise Refused(f"{TRIES} runs of {work.task} gave no answer twice: this machine is not fit to audit")
 
     def _compute_answer(self, work: AuditWork, first: bool) -> tuple[Bytes, float]:
-        """Returns the payload and the step's seconds; the first run repeats two windows where the work says so.
+        """Returns the payload and the step's seconds; the first run repeats two windows where the work has a window.
 
         Where the worker's states are malformed, or no step goes on from them, the whole task is repeated: it committed
         to them.
@@ -270,7 +270,7 @@ class Auditor:
 
 @contextmanager
 def repeat_meanwhile(act: Callable[[], None], every: float) -> Iterator[None]:
-    """Calls `act` in a thread of its own, every so many seconds until the `with` block ends."""
+    """Calls `act` in a thread of its own every `every` seconds until the `with` block ends."""
     over = Event()
 
     def act_until_over() -> None:
@@ -364,7 +364,7 @@ def open_auditor(
 def run_due_tasks(auditor: Turning, pause: Callable[[bool], bool], tell: Callable[[Done | MarketError], None]) -> None:
     """Runs due tasks until `pause` returns True; `pause` gets whether nothing is due, and may wait in that case.
 
-    Errors are passed to `tell` and the task is retried: the service gives an unanswered audit to whoever asks next.
+    Errors are passed to `tell` and the task is retried: the service gives an unanswered audit to the next that asks.
     Raises TokenRefused, which no retry mends.
     """
     done: Done | MarketError | None = None

@@ -1,6 +1,6 @@
-"""The best precision for the cards of the workers that are there, and the training speeds of the measured ones.
+"""The best precision for the cards of the workers online, and the training speeds of the measured ones.
 
-A card's class names its architecture (`cuda/sm_90/…`), and others say nothing of cards. Speeds are of GPT-2 small, 8
+A card's class names its architecture (`cuda/sm_90/…`); other classes name no card. Speeds are of GPT-2 small, 8
 rows of 1,024 tokens, on an H100: the document alone, forward and backward, without work outside it.
 """
 

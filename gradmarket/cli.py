@@ -1,6 +1,6 @@
 """The command `gradmarket`. Each command group is imported only when called, so that help appears at once.
 
-Whatever a command raises is told here, by gradmarket.mistakes: in two lines, or as JSON where that was asked for.
+Errors of all commands are printed here, by gradmarket.mistakes: in two lines, or as JSON with --json.
 """
 
 import gc
@@ -67,7 +67,7 @@ FOLDERS: Final = frozenset({"--cache", "--data", "--dataset", "--folder"})
 
 
 class LazyGroup(TyperGroup):
-    """Lists the commands from the table, imports a command when it is called, and tells what it raises."""
+    """Lists the commands from the table, imports a command when it is called, and prints its errors."""
 
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **options: Any
@@ -126,7 +126,7 @@ def _load_command(name: str) -> Any:
 
 @contextmanager
 def _pause_garbage_collection() -> Iterator[None]:
-    """What an import makes stays: to look through it for garbage, again and again, took a fifth of the start."""
+    """Imported modules stay: repeated garbage collection of their objects took a fifth of the start."""
     gc.disable()
     try:
         yield

@@ -13,7 +13,7 @@ from gradmarket.market.step import Step
 ROWS: Final = 4
 _HALVES: Final = (((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 3), (1, 2)))
 _NEAR: Final = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 3e-2}
-"""What rounding may change of a loss, as a share of the largest of them."""
+"""The change of a loss by rounding, as a share of the largest of them."""
 Measured = Callable[[Sequence[int]], tuple[float, float | None]]
 """The rows' places in the data -> their mean loss in evaluation, and their weight (None: not known)."""
 
@@ -40,7 +40,7 @@ def _clamp_mean(whole: float, first: float, second: float) -> float:
 
 
 def describe_coupling(found: tuple[float, float], step: Step, tasks: int) -> str:
-    """Returns what a job of these steps and so many tasks a round trains instead; empty where all rows are together."""
+    """Returns the objective that a job of these steps and `tasks` tasks a round trains instead, or an empty string."""
     parts = step.passes // step.moves
     if parts == 1 and tasks == 1:
         return ""

@@ -1,4 +1,4 @@
-"""Finds the service: from an option, the environment, or what `gradmarket serve` wrote on this machine."""
+"""Finds the service: from an option, the environment, or the file of `gradmarket serve` on this machine."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What went wrong, and what to do about it: the one place where the commands turn an exception into sentences."""
+"""Errors and their remedies: the one place where the commands turn an exception into sentences."""
 
 import errno
 import json
@@ -36,9 +36,9 @@ STATUSES: Final = {
     503: "try again later, or run `gradmarket doctor` where the service runs",
 }
 NO_DOOR: Final = (404, "Not Found")
-"""Where the service has no such route: it says more of what it looked for and has not."""
+"""The answer for an unknown route; an absent row or blob has a longer detail."""
 LISTS: Final = {"token": "gradmarket token list", "webhook": "gradmarket webhook list"}
-"""Of a command that names something else than a job: what lists it."""
+"""Command about something else than a job -> the command that lists it."""
 KINDS: Final[Sequence[tuple[type[Exception], str]]] = (
     (ServiceUnreachable, "start it with `gradmarket serve`, or name the right address with --market"),
     (Damaged, "try again, or ask the service's operator"),
@@ -50,17 +50,17 @@ KINDS: Final[Sequence[tuple[type[Exception], str]]] = (
     (OutOfMemory, "free memory of the machine or its card, or raise --max-memory"),
     (RunnerFailed, "run `gradmarket doctor`, and try again"),
 )
-"""What to do about an error that does not say so itself: the first kind that it is of."""
+"""The remedy of an error without its own: that of the first kind that it is of."""
 DATABASE: Final = "start the database, or set GRADMARKET_DATABASE anew"
 DISK: Final = "free some space on the disk"
 FULL: Final = ("disk is full", "No space left")
-"""What SQLite and PostgreSQL write where they have no room."""
+"""Parts of the errors of SQLite and PostgreSQL without room."""
 OURS: Final = ("contracts", "gradmarket", "graphdoc", "migrations", "requester", "worker")
-"""What is installed with this program: where a module of it is missing, no extra brings it."""
+"""Packages of this program: where a module of one is missing, no extra brings it."""
 EXTRAS: Final = {"worker": "worker", "wallet": "worker", "auditor": "worker", "data": "sdk"}
 """Command -> the extra that installs what it imports; the other commands that need one are the service's."""
 PLAIN: Final = (Refused, NotFound, Conflict)
-"""Errors whose detail says it all; the others' names say what it is about."""
+"""Errors whose detail suffices; the others begin with their kind's name."""
 NUMBERS: Final = {
     errno.ENOENT: "make it first, or name another place",
     errno.ENOTDIR: "name another place",
@@ -79,7 +79,7 @@ NUMBERS: Final = {
 
 @dataclass(frozen=True)
 class WrongField:
-    """One field of what was given, and what is wrong with it."""
+    """One field of the input, and its fault."""
 
     field: str
     detail: str
@@ -87,7 +87,7 @@ class WrongField:
 
 @dataclass(frozen=True)
 class Mistake:
-    """`what` is wrong, and what to do about it: `fix`; `code` is the process' exit code."""
+    """The fault, `what`, and its remedy, `fix`; `code` is the process' exit code."""
 
     what: str
     fix: str
@@ -169,7 +169,7 @@ def _group_of(command: str) -> str:
 
 
 def _list_wrong_fields(error: MarketError) -> tuple[WrongField, ...]:
-    """Returns the fields of a service's problem, unless its detail says the same."""
+    """Returns the fields of a service's problem, unless its detail has the same text."""
     fields = error.fields if isinstance(error, ServiceProblem) else ()
     return tuple(WrongField(field.name, field.detail) for field in fields if field.detail not in str(error))
 

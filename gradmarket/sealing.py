@@ -1,4 +1,4 @@
-"""The auditor's side of a panel: its key, and the seal and opening of what it found (market.features.auditors)."""
+"""The auditor's side of a panel: its key, and the seal and opening of its answer (market.features.auditors)."""
 
 import os
 import secrets
@@ -83,7 +83,7 @@ class SealingKey:
         return PanelSeal(auditor=self.auditor, run=run, signer=signer, sealed=sealed, signature=signature)
 
     def open(self, domain: Domain, offer: Offer, run: int, root: Digest, seconds: float) -> PanelOpening:
-        """Returns what opens the seal of this answer."""
+        """Returns the opening of this answer's seal."""
         salt = derive_salt(self.key.to_bytes(), digest_struct(domain, offer), run)
         return PanelOpening(auditor=self.auditor, run=run, root=root, salt=salt, seconds=seconds)
 

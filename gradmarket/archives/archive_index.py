@@ -3,7 +3,7 @@
     archive.json               the lists, and by digest everything else
     v1/blobs/blake3:…          evidence, document, manifest, first and newest parameters, partitions
 
-The paths are the service's own, so a mirror is downloaded from as a market is. Whoever reads an archive trusts neither
+The paths are the service's own, so a mirror is downloaded from as a market is. A reader of an archive trusts neither
 its maker nor its mirror: blobs are checked by their digests, all else by the proof.
 """
 

@@ -436,7 +436,7 @@ class AsyncRequesterClient:
         return digest
 
     async def upload_unserved(self, data: bytes) -> str:
-        """Uploads rows that only jobs of the same token measure on, and nobody reads; returns their digest."""
+        """Uploads rows that only jobs of the same token measure on and that are never served; returns their digest."""
         digest = blob_digest(data)
         path = f"/v1/blobs/{digest}?unserved=true"
         await self._transport.send("PUT", path, content=lambda: nullcontext(data), timeout=UPLOAD)

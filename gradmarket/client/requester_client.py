@@ -225,7 +225,7 @@ class RequesterClient:
         return digest
 
     def upload_unserved(self, data: bytes) -> str:
-        """Uploads rows that only jobs of the same token measure on, and nobody reads; returns their digest."""
+        """Uploads rows that only jobs of the same token measure on and that are never served; returns their digest."""
         digest = blob_digest(data)
         path = f"/v1/blobs/{digest}?unserved=true"
         self._transport.send("PUT", path, content=lambda: nullcontext(data), timeout=UPLOAD)

@@ -80,7 +80,7 @@ def refuse_retry(_seconds: float) -> bool:
 
 
 def keep_trying_for(most_s: float) -> Callable[[float], bool]:
-    """Returns whether to go on after so many seconds: while they are fewer than `most_s`."""
+    """Returns a function of the seconds tried so far: whether they are fewer than `most_s`."""
     return lambda seconds: seconds < most_s
 
 
@@ -89,7 +89,7 @@ class Patience:
     """When a request that failed is sent again.
 
     `keep_trying(seconds)` returns whether to go on with a service that has been unreachable, or has answered with a
-    status of `busy`, for so long; `pause` sleeps; `say` receives the reason each time.
+    status of `busy`, for this long; `pause` sleeps; `say` receives the reason each time.
     """
 
     keep_trying: Callable[[float], bool] = refuse_retry

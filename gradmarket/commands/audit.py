@@ -49,7 +49,7 @@ def audit(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a whole job by what is public: every signature, vote, draw, round and payment; and compute gradients again.
+    """Check a whole job by public data: every signature, vote, draw, round and payment; and compute gradients again.
 
     Ends with 1 where a rule does not hold, and with 3 where --all or --round could not. Audits jobs that have ended.
     """

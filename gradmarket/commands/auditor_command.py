@@ -35,7 +35,7 @@ app = typer.Typer(no_args_is_help=True, help="Run accepted tasks again: the requ
 
 @app.callback()
 def auditor() -> None:
-    """Run accepted tasks again, as the jobs' `audit` says."""
+    """Run accepted tasks again, by the jobs' `audit`."""
 
 
 @app.command()
@@ -59,7 +59,7 @@ def run(
 ) -> None:
     """Audit until the first SIGTERM or SIGINT, which finishes the task in hand.
 
-    With nothing to audit in its class it computes what was audited in others, to calibrate jobs whose verifier is
+    With nothing to audit in its class it computes tasks audited in others, to calibrate jobs whose verifier is
     tolerance.
     """
     if with_parent:

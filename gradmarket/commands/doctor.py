@@ -34,7 +34,7 @@ PREFIX: Final = "GRADMARKET_"
 def doctor(
     market: MarketOption = None, token: TokenOption = None, data: DataOption = None, as_json: JsonOption = False
 ) -> None:
-    """What this machine lacks, and how to fix it. Ends with 1 if anything is wrong."""
+    """List this machine's faults and their fixes. Ends with 1 if anything is wrong."""
     cards = [CheckResult(one.name, one.detail, one.fix) for one in check_cards()]
     machine = [check_python(), check_torch(), *cards, check_anvil(), check_node()]
     service = [*check_service_data(data_folder(data)), *check_service(market, token, data)]

@@ -28,8 +28,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 
 
 def _job_ids(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Returns for a shell's completion the ids that begin so, each with the job's name and state; none without a
-    service: a completion says nothing of faults."""
+    """Returns for a shell's completion the ids with this beginning, each with the job's name and state; none without a
+    service: a completion reports no faults."""
     asked = context.params
     try:
         with find_endpoint(asked.get("market"), asked.get("token"), asked.get("data")).market() as client:

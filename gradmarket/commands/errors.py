@@ -19,7 +19,7 @@ field at fault. A poll's answer names refusals of single messages by the same wo
 
 
 def errors(as_json: JsonOption = False) -> None:
-    """Every kind of problem that the API answers with: its status, its meaning and what to do."""
+    """List every kind of problem that the API answers with: its status, its meaning and its remedy."""
     print_json([asdict(kind) for kind in list_problem_kinds()]) if as_json else echo_text(build_errors_page(), nl=False)
 
 

@@ -44,7 +44,7 @@ def follow_job(
     """Shows the job at every relevant change until it has ended; returns its last view.
 
     `told` gets each event once, in order. While the service does not answer, `away` is called for each try; only an
-    error that it raises ends them. Raises ServiceUnreachable if the service did not answer at first.
+    error that it raises ends the tries. Raises ServiceUnreachable if the service did not answer at first.
     """
     following = _Following(market, job_id, show, on_event)
     following.look()
@@ -62,7 +62,7 @@ def follow_job(
 
 
 def compute_pause(tries: int) -> float:
-    """Returns the seconds until the next try, after so many that failed."""
+    """Returns the seconds until the next try, after `tries` failed ones."""
     return float(min(FIRST_PAUSE_S * 2 ** min(tries, 32), LONGEST_PAUSE_S))
 
 

@@ -60,7 +60,7 @@ def submit(
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Post a job, after saying what it will cost at most and who will see what; prints its id."""
+    """Post a job after printing its highest cost and its readers; prints its id."""
     posted, spec = read_job(file, lambda: find_endpoint(market, token, data).market())
     with find_endpoint(market, token, data).market() as client:
         echo_text(_build_cost_warning(spec, TokenUnit.of(client.chain())), err=True)
@@ -153,7 +153,7 @@ def _print_jobs(jobs: Sequence[JobView], token: TokenUnit, console: Console) -> 
 
 @app.command()
 def show(job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
-    """One job: how it stands, what it cost, and why it does not get on."""
+    """Show one job: its state, its cost, and why it waits."""
     with find_endpoint(market, None, data).market() as client:
         view = client.job(job)
         print_json(view) if as_json else _print_job(view, TokenUnit.of(client.chain()))
@@ -313,7 +313,7 @@ def download(
 def checkpoints(
     job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False
 ) -> None:
-    """The digest of the parameters after each round, what was measured of them, and which are stored."""
+    """List the digest of the parameters after each round, their metrics, and which are stored."""
     with find_endpoint(market, None, data).market() as client:
         found = list(client.checkpoints(job))
     if as_json:

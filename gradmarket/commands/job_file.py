@@ -37,7 +37,7 @@ def read_job(file: str, market: Market) -> tuple[dict[str, Any], JobSpec]:
 def read_job_in(
     file: str, token: Callable[[], TokenUnit], fill: Callable[[dict[str, Any], str], dict[str, Any]] | None = None
 ) -> tuple[dict[str, Any], JobSpec]:
-    """The same with a token that is asked for where an amount names one.
+    """Reads a job's file with the token of the service, which is fetched only where an amount names one.
 
     `fill` adds what a job leaves open of the one that it continues; without it the file has all.
     """

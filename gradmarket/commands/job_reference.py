@@ -55,7 +55,7 @@ class NoSettings(BaseModel):
 def reference(
     schema: Annotated[bool, typer.Option("--schema", help="The JSON schema for editors instead.")] = False,
 ) -> None:
-    """Every field of a job's file, with its default and what it means, and the arguments of every plug-in."""
+    """List every field of a job's file with its default and meaning, and the arguments of every plug-in."""
     echo_text(json.dumps(editors_schema(), indent=1) + "\n" if schema else build_job_reference(), nl=False)
 
 

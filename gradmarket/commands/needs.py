@@ -110,9 +110,9 @@ def compute_resources(
 
 
 def estimate_large_model(spec: JobSpec, parameters: int, speed: Speed) -> Resources:
-    """Returns the job's needs with a model of so many float32 parameters, from their number alone.
+    """Returns the job's needs with a model of `parameters` float32 parameters, from their number alone.
 
-    Memory is at least so much: parameters, gradient and the inner optimizer's memory, without activations. `operations`
+    Memory is a lower bound: parameters, gradient and the inner optimizer's memory, without activations. `operations`
     are FORWARD_AND_BACK for each parameter and row.
     """
     layout = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("parameters", (parameters,), "gradient")))
@@ -203,7 +203,7 @@ def _count_turns(spec: JobSpec, workers: int) -> int:
 
 
 def smallest_card(memory: int) -> str:
-    """Returns the GPU with the least memory in which a task of so many bytes fits, or an empty string."""
+    """Returns the GPU with the least memory in which a task of `memory` bytes fits, or an empty string."""
     needed = memory * MARGIN + CONTEXT_BYTES
     return next((f"{name} ({size} GB)" for name, size in CARDS if needed <= size * 10**9), "")
 

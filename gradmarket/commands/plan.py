@@ -86,9 +86,9 @@ def plan(
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What a job costs at most and takes, or with --trust how safe it is against workers that act as one.
+    """Estimate a job's highest cost and its needs, or with --trust its safety against workers that act as one.
 
-    Posts nothing. What was uploaded is asked of the service; a ready model is made here, and needs none.
+    Posts nothing. Sizes of uploads are fetched from the service; a ready model is made here, and needs none.
     """
 
     def service() -> RequesterClient:

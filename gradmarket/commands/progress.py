@@ -46,9 +46,9 @@ class Lines:
 
 
 def list_job_figures(job: JobView, token: TokenUnit) -> list[tuple[str, str]]:
-    """Returns the names and values shown for rounds and money; a dash for what is not known yet.
+    """Returns the names and values shown for rounds and money; a dash for unknown values.
 
-    The training loss is that of the parameters before the newest update, what is held out of those after it.
+    The training loss is that of the parameters before the newest update, the held-out metrics those after it.
     """
     metrics = job.metrics or {}
     done = 0 if job.round is None else job.round + 1

@@ -28,7 +28,7 @@ from gradmarket.user_files import check_input
 OUTER_RATE: Final = 0.7
 """DiLoCo's (Douillard et al. 2023)."""
 LEASES: Final = 2
-"""A lease is at least so many times a task's expected seconds."""
+"""A lease is at least this many times a task's expected seconds."""
 
 
 def propose(
@@ -43,9 +43,9 @@ def propose(
     token: TokenOption = None,
     data: DataOption = None,
 ) -> None:
-    """Print the job with local steps and a codec that suit its model, a worker's link and its price, and say why.
+    """Print the job with local steps and a codec that suit its model, a worker's link and its price, and the reasons.
 
-    Posts nothing. As many steps are taken in all, and the job costs what it did.
+    Posts nothing. The number of all steps and the job's cost stay.
     """
     posted, spec = read_job(file, lambda: find_endpoint(market, token, data).market())
     if spec.growth:

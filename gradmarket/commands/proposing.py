@@ -79,6 +79,6 @@ def _count_needed_steps(size: TaskSize, link: HomeLink, codec: str) -> int:
 
 
 def propose_momentum(rounds: int) -> float:
-    """Returns the outer momentum for so many rounds: it averages over about 1 / (1 - momentum) of them."""
+    """Returns the outer momentum for `rounds` rounds: it averages over about 1 / (1 - momentum) of them."""
     least, most = MOMENTA
     return min(most, max(least, round(1.0 - AVERAGED / rounds, 2)))

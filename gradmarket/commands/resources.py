@@ -40,7 +40,7 @@ def estimate_resources(spec: JobSpec, market: Service, speed: Speed) -> Resource
 
 
 def describe_limits(spec: JobSpec, parameters: int, memory: int) -> list[str]:
-    """Returns the limits by which a service and workers with default settings refuse a model of so many float32
+    """Returns the limits by which a service and workers with default settings refuse a model of this many float32
     parameters.
     """
     limits, whole = RequesterSettings.model_fields, 4 * parameters

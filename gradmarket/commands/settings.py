@@ -27,7 +27,7 @@ as `["10.0.0.0/8"]`.
 
 
 def settings(as_json: JsonOption = False) -> None:
-    """Every setting of the service and of a worker: its kind, its default and what it means."""
+    """List every setting of the service and of a worker: its kind, its default and its meaning."""
     if as_json:
         print_json({title: list(list_setting_rows(kind)) for title, kind in KINDS.items()})
         return

@@ -40,7 +40,7 @@ def create(
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a token and print its secret, which nobody can tell again."""
+    """Make a token and print its secret, which is shown only once."""
     with find_endpoint(market, token, data).market() as client:
         lasts = parse_expiry_seconds(expires)
         info = client.create_token(_check_token_name(name), role, lasts)
@@ -48,7 +48,7 @@ def create(
             try:
                 client.limit_spending(info.name, budget)
             except MarketError:
-                client.revoke_token(info.name)  # nobody has seen it yet
+                client.revoke_token(info.name)  # its secret was never shown
                 raise
     if as_json:
         print_json(info)
@@ -89,7 +89,7 @@ def limit(
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a token may spend in any 24 hours and what is left; with an amount, set it."""
+    """Show a token's budget for any 24 hours and the rest of it; with an amount, set it."""
     with find_endpoint(market, token, data).market() as client:
         limited = client.limit_spending(_check_token_name(name), None if a_day == "any" else a_day) if a_day else None
         shown, unit = limited or client.spending(_check_token_name(name)), TokenUnit.of(client.chain())

@@ -199,7 +199,7 @@ class Executor:
         return inspect_shards(layout, decode_shards(layout, payload, packed, offer.seed), publication.spec.norm_bound)
 
     def expect(self, publication: Publication, offer: Offer) -> None:
-        """Prefetches what this task needs; errors in it are raised when the task is computed."""
+        """Prefetches the task's blobs; errors are raised when the task is computed."""
         info = self._borne.get(publication.digest)
         if info is None:
             return

@@ -24,7 +24,7 @@ DIGEST: Final = re.compile(r"blake3:[0-9a-f]{64}")
 
 
 class WorkerOutcome(Protocol):
-    """A hired worker, whatever it runs in."""
+    """A hired worker, in a process or a container."""
 
     @property
     def behaviour(self) -> str: ...
@@ -55,7 +55,7 @@ class Pay:
 
 @dataclass(frozen=True)
 class Escrow:
-    """The job's escrow, read from the chain, in the token's smallest unit; `left` is what the contract still holds."""
+    """The job's escrow, read from the chain, in the token's smallest unit; `left`: still in the contract."""
 
     deposited: int
     paid: int

@@ -29,7 +29,7 @@ def list_kept_demos(within: Path | None = None) -> list[Path]:
 
 
 def stop_kept_demo(folder: Path) -> None:
-    """Ends the service, then its chain, which nobody then starts again, and deletes the folder.
+    """Ends the service, then its chain, so that the service cannot start it again, and deletes the folder.
 
     Raises DemoFailed if the service does not leave.
     """

@@ -39,7 +39,7 @@ class Service:
 def start_service(children: DemoProcesses, data: Path, settings: Mapping[str, str] | None = None) -> Service:
     """Starts `gradmarket serve` on a free port and waits until it is ready. Raises DemoFailed if it is not in time.
 
-    Nothing is audited there unless the settings say so: strangers vote.
+    Nothing is audited there unless the settings name an auditor: strangers vote.
     """
     command = ["-m", "gradmarket", "serve", "--data", str(data), "--port", "0"]
     child = children.start("serve", command, {"GRADMARKET_AUDITOR": "none", **(settings or {})})

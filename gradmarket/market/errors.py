@@ -69,7 +69,7 @@ class IllegalTransition(MarketError):
 
 
 class Conflict(MarketError):
-    """It was said before, differently."""
+    """The same message came before with other content."""
 
 
 class NotFound(MarketError):

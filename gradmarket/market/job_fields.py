@@ -48,7 +48,7 @@ def _is_default(value: str | int | tuple[Growth, ...] | Part | None) -> bool:
 
 
 class JobFields(Part):
-    """What a requester posts of a job, field by field, and how its tasks are checked."""
+    """The fields of a job that a requester posts, and how its tasks are checked."""
 
     name: str = Field(min_length=1, max_length=200)
     model: JobModel
@@ -84,14 +84,14 @@ class JobFields(Part):
     verifier: Verifier = Verifier()
     audit: AuditSpec | None = None
     disputes: Literal["votes", "referee"] = Field(default="votes", exclude_if=_is_default)
-    """Who settles a vote that is split: `votes` of more workers, or a `referee`, which hears those that differ and
+    """The way to settle a split vote: `votes` of more workers, or a `referee`, which hears those that differ and
     computes the one operation where they part. Omitted where it is the default, as `visibility` is."""
     stake: Stakes | None = None
     vesting: Vesting | None = Field(default=None, exclude_if=_is_default)
-    """What of the pay a proven fault burns. Omitted where there is none, as `visibility` is."""
+    """The part of the pay that a proven fault burns. Omitted where there is none, as `visibility` is."""
     separation: tuple[Separation, ...] = ("payout",)
     privacy: Privacy | None = Field(default=None, exclude_if=_is_default)
-    """What the models of a private job may tell of one holder. Omitted where there is none, as `visibility` is."""
+    """The bound on what the models disclose of one holder. Omitted where there is none, as `visibility` is."""
     norm_bound: float = Field(default=1000.0, ge=1e-9, le=1e9)
     price: Price
     budget: AmountField | None = None

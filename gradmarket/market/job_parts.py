@@ -98,7 +98,7 @@ class PrivateData(Part):
     least_rows: Count = 1
     """The fewest rows that a holder takes part with."""
     rows_cap: int | None = Field(default=None, ge=1, le=1_000_000, exclude_if=_is_none)
-    """Answers weigh as their holders' rows, each up to so many; alike where there is none."""
+    """Answers weigh as their holders' rows, each up to this number; alike where it is null."""
     manifest: DigestField | None = None
     """Partitions of the requester's own, which are measured on and never trained on; none without `evaluation`."""
     secure_aggregation: SecureAggregation | None = Field(default=None, exclude_if=_is_none)
@@ -130,11 +130,11 @@ JobData = Annotated[
     Annotated[ReadyData, Tag("ready")] | Annotated[LinkedData, Tag("linked")] | Annotated[PrivateData, Tag("private")],
     Discriminator(_choose_data_kind),
 ]
-"""Told apart by a field, so that a mistake is told of the one that was meant."""
+"""The union is decided by a field, so that an error names the kind that was meant."""
 
 
 class Privacy(Part):
-    """What the models may tell of one holder: epsilon and delta are its bound, and the job ends before it is passed."""
+    """The bound, epsilon and delta, on what the models disclose of one holder; the job ends before it is passed."""
 
     noise_multiplier: float = Field(ge=1e-3, le=1e6)
     """Deviation of the normal noise on each element of the sum of a round's answers, in norm bounds.
@@ -144,9 +144,9 @@ class Privacy(Part):
     epsilon: float = Field(gt=0, le=1e4)
     """The job ends before a round that would spend more."""
     delta: float = Field(ge=1e-15, lt=1)
-    """What any event may be more probable by than exp(epsilon) times its probability without the holder.
+    """The most that an event's probability may exceed exp(epsilon) times its probability without the holder.
 
-    Less than one over the number of holders: one part in n would allow to tell all of one holder.
+    Less than one over the number of holders: one part in n would allow to disclose all of one holder.
     """
 
 
@@ -247,7 +247,7 @@ class AuditSpec(Part):
     `on_failure` says what happens where the wrong gradient was merged already: `replay` takes the round back and
     repeats what came after it, `go_on` keeps the model as it is, `pause` leaves the decision to the requester.
     `planted`, `claims` and `auditors` belong to features of these names. With a larger `final_after` fewer lies of
-    patient colluders stay: a conviction has all answers of so many rounds audited, whose payloads are kept.
+    patient colluders stay: a conviction has all answers of this many rounds audited, whose payloads are kept.
     """
 
     probability: float = Field(gt=0.0, le=1.0, strict=True)
@@ -265,7 +265,7 @@ class AuditSpec(Part):
 
 
 class Verifier(Part):
-    """`name` is a file of rules/verifiers, which says which answers agree."""
+    """`name` is a file of rules/verifiers, which decides which answers agree."""
 
     name: Annotated[str, _ReadAs(Literal[plugins.list_plugin_names(verifiers.__name__)])] = verifiers.DEFAULT
 
@@ -316,7 +316,7 @@ StopRule = Annotated[
     BeforeValidator(read_stop_rule),
     Field(json_schema_extra=_take_text),
 ]
-"""Told apart by a field, so that a mistake is told of the one that was meant; or text (stopping.read_stop_rule)."""
+"""Decided by a field, so that an error names the kind that was meant; or text (stopping.read_stop_rule)."""
 
 
 def _refuse_draws(value: Any) -> Any:
@@ -334,10 +334,10 @@ Separation = Literal["operator", "payout", "network"]
 
 
 Visibility = Literal["requester", "workers", "public"]
-"""Who may read the trained parameters.
+"""The readers of the trained parameters.
 
-`requester`: its own tokens, and a worker that currently computes on them. `workers`: whoever is signed in, and anybody
-may sign in. `public`: everybody, and they may read the model and manifest too.
+`requester`: its own tokens, and a worker that currently computes on them. `workers`: every signed-in wallet, and
+anybody may sign in. `public`: everybody, and they may read the model and manifest too.
 """
 
 

@@ -53,7 +53,7 @@ def _by_epochs(sampling: RowSampling) -> bool:
 
 
 class RowPrivacy(Part):
-    """What a holder's answers may tell of one of its rows; its own worker adds the noise, counts, and stops."""
+    """The bound on what a holder's answers disclose of one row; its own worker adds the noise, counts, and stops."""
 
     clip_norm: float = Field(ge=1e-6, le=1e9)
     """The greatest L2 norm of one row's gradient, over all tensors together; a longer one is scaled down.
@@ -64,9 +64,9 @@ class RowPrivacy(Part):
     epsilon: float = Field(gt=0, le=1e4)
     """A worker takes no further task that would spend more of any of its rows."""
     delta: float = Field(ge=1e-15, lt=1)
-    """What any event may be more probable by than exp(epsilon) times its probability without the row.
+    """The most that an event's probability may exceed exp(epsilon) times its probability without the row.
 
-    Less than one over the rows of a holder: one part in n would allow to tell all of one row.
+    Less than one over the rows of a holder: one part in n would allow to disclose all of one row.
     """
     sampling: RowSampling = Field(default="epochs", exclude_if=_by_epochs)
     """How a holder takes its rows: each once in an epoch, or each by chance in every step. Omitted where it is the
@@ -180,8 +180,8 @@ class LocalStep(Passes):
     steps: int = Field(ge=1, le=10_000)
     optimizer: InnerOptimizer
     rewarm: int = Field(default=0, ge=0, le=10_000, exclude_if=_is_none)
-    """In the first inner steps of each task, so many, the rate grows linearly to its schedule's: the optimizer's memory
-    is empty then. The service names `usual_rewarm` for a posted job that names none. Omitted where it is 0, as a
+    """The number of first inner steps of each task in which the rate grows linearly to its schedule's: the optimizer's
+    memory is empty then. The service sets `usual_rewarm` in a posted job without one. Omitted where it is 0, as a
     `schedule` is where it is the default."""
     proximal: float = Field(default=0.0, ge=0, le=1e6, exclude_if=_is_none)
     """mu of FedProx (Li et al. 2020, equation 2): each inner gradient gets mu times the way from the round's

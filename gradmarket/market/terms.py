@@ -98,7 +98,7 @@ class AuditState(StrEnum):
 
 
 class PanelSeatState(StrEnum):
-    """taken: its auditor computes; sealed: it signed a sealed answer, and opened: told it.
+    """taken: its auditor computes; sealed: it signed a sealed answer; opened: it opened the answer.
 
     heard: others opened another answer, and a referee hears them; left: it gave none in time; withheld: it did not open
     it in time; wrong: it opened another answer than decided.
@@ -148,8 +148,8 @@ class BatchState(StrEnum):
 
 
 class Role(StrEnum):
-    """read: what is the requester's to read; submit: also to upload, and to post and steer jobs of its own; audit: the
-    auditor's doors, and what they need to be read; admin: all of it, every job, and tokens."""
+    """read: all that the requester may read; submit: also uploads, and posting and steering jobs of its own; audit: the
+    auditor's routes and their reads; admin: all of it, every job, and tokens."""
 
     READ = "read"
     SUBMIT = "submit"

@@ -16,7 +16,7 @@ KEPT_S: Final = 5.0
 
 
 class AsyncClockedTransport(httpx.AsyncBaseTransport):
-    """Raises what httpx's own does, UntrustedCertificate, and Refused where the environment's settings are wrong.
+    """Raises the errors of httpx's own, UntrustedCertificate, and Refused where the environment's settings are wrong.
 
     An answer begins within ANSWER_WITHIN, if that is among a request's extensions.
     """

@@ -102,7 +102,7 @@ class _ClockedBackend(httpcore.SyncBackend):
 class ClockedTransport(httpx.BaseTransport):
     """Sends requests as network.environment has it; heeds ANSWER_WITHIN and HOST_NAMED among a request's extensions.
 
-    Raises what httpx's own transport does, UntrustedCertificate, and Refused where the environment's settings are
+    Raises the errors of httpx's own transport, UntrustedCertificate, and Refused where the environment's settings are
     wrong.
     """
 

@@ -72,7 +72,7 @@ def _take_root(values: Tensor) -> Tensor:
 
 
 def _take_sign(values: Tensor) -> Tensor:
-    """Returns numpy's sign: of what is no number it is none, where torch has 0."""
+    """Returns numpy's sign: that of NaN is NaN, where torch has 0."""
     return torch.where(values.isnan(), values, values.sign())
 
 
@@ -112,8 +112,8 @@ class _Place:
 class JoinedParameters:
     """Parameters of one weight decay, one after another in a few flat tensors: a step is a few kernels, not hundreds.
 
-    Elementwise optimizers give a part of a tensor what they give that part in the whole, so joined ones give each what
-    it gets alone. Each begins at a multiple of CHUNK, as the norm wants it and as torch's own memory is aligned, with
+    Elementwise optimizers change a part of a tensor as they change it in the whole, so each joined one changes as it
+    does alone. Each begins at a multiple of CHUNK, as the norm wants it and as torch's own memory is aligned, with
     zeros between. A flat tensor goes by the name of its first parameter, whose decay is that of all.
     """
 

@@ -1,7 +1,7 @@
 """Payloads made where an answer's tensors are, on a card: the bytes of gradient.payload, by the codecs' own integers.
 
 Nothing but packed bytes leaves the card. Each function here has the rows of equal shards as int32[shards, elements],
-which are the bits of float32, and returns uint8[shards, bytes]: what the codec of its name packs of each. The bits do
+which are the bits of float32, and returns uint8[shards, bytes]: each packed by the codec of its name. The bits do
 not depend on the device: all operations are of integers, and none has a float in it but the length of an integer.
 """
 
@@ -17,7 +17,7 @@ from gradmarket.market.gradient.payload_layout import SHARD_ELEMENTS, Layout, li
 from graphdoc.document.graph import WEIGHT
 
 AT_ONCE: Final = 32
-"""Shards that are packed at once: 128 MiB, and PACKING_BYTES an element for what is between."""
+"""Shards that are packed at once: 128 MiB, and PACKING_BYTES an element for intermediate results."""
 PACKING_BYTES: Final = 44
 """A card's, of int8, which takes the most: 1,414 MB for 32 shards on an H100."""
 BLOCK, TOP_BLOCK, TAKEN = _loops.BLOCK, _loops.TOP_BLOCK, _loops.TAKEN
@@ -50,7 +50,7 @@ def pack_answer(layout: Layout, tensors: Mapping[str, Tensor], name: str, place:
 
 
 def estimate_packing_bytes(layout: Layout) -> int:
-    """Returns the most bytes that `pack_answer` takes beside the answer: of a payload, twice what float32 takes."""
+    """Returns the most bytes that `pack_answer` takes beside the answer: twice the payload in float32."""
     return PACKING_BYTES * min(layout.size, AT_ONCE * SHARD_ELEMENTS) + 2 * 4 * layout.size
 
 
@@ -120,7 +120,7 @@ def pack_two_bit(bits: Tensor) -> Tensor:
 def pack_topk(bits: Tensor) -> Tensor:
     blocks = _cut_blocks(bits, TOP_BLOCK)
     counts = _count_elements(bits, TOP_BLOCK)
-    # stable: what the last block is filled with comes after its zeros
+    # stable: the filling of the last block comes after its zeros
     order = (blocks & MAGNITUDE).sort(dim=-1, descending=True, stable=True).indices[..., :TAKEN]
     places = order.sort(dim=-1).values
     words = (places[..., 0::2] | places[..., 1::2] << 12).flatten(1)
@@ -152,7 +152,7 @@ def _count_elements(bits: Tensor, size: int) -> Tensor:
 
 
 def _find_significands(magnitudes: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns what _loops.significand does."""
+    """Returns the same as _loops.significand."""
     normal = (magnitudes >= 1 << 23).int()
     return (magnitudes >> 23) + 1 - normal, (magnitudes & FRACTION) | (normal << 23)
 

@@ -93,7 +93,7 @@ def clipped_sum(rows: Tensors, limit: float, counted: int | None = None) -> Tens
 
 
 def _sum_scaled_rows(scale: Tensor, rows: Tensor) -> Tensor:
-    """Returns the sum of the rows times their scales; what is not finite, in a row of no part, is taken as 0."""
+    """Returns the sum of the rows times their scales; infinite values, in rows without a part, count as 0."""
     return scale @ rows.double().nan_to_num_(0.0, 0.0, 0.0)
 
 

@@ -116,7 +116,7 @@ class TrainingJob:
 
     @property
     def note(self) -> str:
-        """What its requester wrote on it."""
+        """Its requester's note."""
         return self.view().note
 
     def label(self, tags: Sequence[str] | None = None, note: str | None = None) -> None:

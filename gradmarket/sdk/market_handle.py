@@ -87,7 +87,7 @@ class Market:
         never for training. `validation` is a dataset to measure on in place of `held_out`, converted as the training
         rows are. `metrics` are names of ready-made ones, and functions of the module's answer and y to one number, of
         all those rows together (docs/job.md). `stop` ends the job early: "auc > 0.9", "loss stalls 5", or rules of the
-        job file; `patience` once so many evaluations brought nothing better of the first metric, or else of the loss.
+        job file; `patience` once this many evaluations brought nothing better of the first metric, or else of the loss.
         `continue_from` is an earlier job of the same model. Once that is finished, this one starts from its parameters,
         in place of the module's, and its optimizer's state; `rounds` are more rounds, and other fields default to its.
         `fields` are further fields of the job, such as `arithmetic`. Before anything is sent, the module's result is

@@ -75,7 +75,7 @@ class ReadyJob:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """`at_most`: what the job costs at most, `expected`: if nobody disagrees, as people write amounts.
+    """`at_most`: the job's highest cost, `expected`: its cost without disagreement, as people write amounts.
 
     `seconds`: from its posting to its end, overhead included; `takes` has the parts.
     """

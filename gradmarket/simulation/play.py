@@ -124,7 +124,7 @@ class Play:
         places = task.wanted - task.answering
         chosen = [self._asking[c.party.worker] for c in assignment.draw_candidates(seed, pool, opening, places)]
         if not tried and chosen:
-            # The task's own random number in [0, 1), independent of who is drawn for it
+            # The task's own random number in [0, 1), independent of the drawn workers
             task.plan = self._checks.plan(chosen[0].operator, self.now, (int.from_bytes(task.offer[:6], "big") / 2**48))
             places = task.wanted = task.plan.first_wave
         if not tried and len(chosen) < places:

@@ -1,9 +1,9 @@
-"""Trains on rows that stay with their holders: each has a worker beside them, and nobody else sees them.
+"""Trains on rows that stay with their holders: only each holder's own worker reads them.
 
     python train.py [ADDRESS …]
 
 ADDRESSes are the wallets of the holders' workers. Without any it plays three holders on this machine, with a third of
-scikit-learn's digits each, and says how to start their workers. Rounds, price and the rest: settings.json beside it.
+scikit-learn's digits each, and prints how to start their workers. Rounds, price and the rest: settings.json beside it.
 """
 
 import json

@@ -79,7 +79,7 @@ def compute_odds(plan: Plan, pool: ColludingPool) -> Odds:
             return Odds(1 - wrong, wrong, ZERO)
         if isinstance(verdict, voting.Another):
             return after(honest, colluding, verdict.wave)
-        if isinstance(verdict, voting.Referral):  # an audit accepts what honest ones answered, if there is any
+        if isinstance(verdict, voting.Referral):  # an audit accepts the honest answer, if there is one
             return Odds(Fraction(honest > 0), ZERO, ZERO)
         return Odds(ZERO, ZERO, ZERO)
 

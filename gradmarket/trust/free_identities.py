@@ -38,7 +38,7 @@ class Rules:
     vested: int = 16
     """Last prices of an identity that a conviction burns."""
     closing: int = proven.LAST
-    """Last rounds of which every task is audited."""
+    """Last rounds, in which every task is audited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Adversary:
     leaves: bool = False
     """Identities that lied are given up at once, with fresh ones in their place."""
     rotates: int = 0
-    """Half of the ring pauses, and the halves change places after so many rounds."""
+    """Half of the ring pauses, and the halves change places after this many rounds."""
     instant: bool = False
     """It answers without delay and asks again at once."""
     flood: int = 0
@@ -356,7 +356,7 @@ def _take_back(game: _Play, round_: list[_Voted]) -> None:
 
 
 def _replace(game: _Play, one: _Identity) -> None:
-    """Its owner comes back at once, with an identity that nobody knows."""
+    """Replaces an identity by a fresh one of the same owner."""
     for index, other in enumerate(game.everybody):
         if other is one:
             game.everybody[index] = _identity(game, True, 0, one.slot)

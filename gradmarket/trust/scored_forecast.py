@@ -56,7 +56,7 @@ class ScoredForecast:
     plays: int
     rows: tuple[ScoredRow, ...]
     trusted_runs: int = RUNS
-    """Before so many audits are over nothing is convicted or cleared."""
+    """Before this many audits are over, no worker is convicted or cleared."""
     not_seen: str = UNSEEN
 
     def as_json(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _build_row(spec: JobSpec, rounds: int, honest: float) -> ScoredRow:
 
 
 def play_noise(spec: JobSpec, rounds: int, honest: float, seed: int) -> float:
-    """Returns the share of the answers of so many rounds that noise gives, where this share of honest scores passes."""
+    """Returns the share of noise among the answers of `rounds` rounds, where this share of honest scores passes."""
     random, admission, lies, known = Random(seed), Admission(), 0, 0
     under_way: deque[int] = deque([0] * UNDER_WAY)
     for number in range(rounds):
@@ -102,7 +102,7 @@ def play_noise(spec: JobSpec, rounds: int, honest: float, seed: int) -> float:
 
 
 def _compute_paid(answers: int, honest: float) -> float:
-    """Returns the probability that noise which gave so many answers and left before its test ended is paid."""
+    """Returns the probability that noise is paid after this many answers, if it left before its test ended."""
     found: Mapping[int, float] = {
         passed: math.comb(answers, passed) * BLIND**passed * (1.0 - BLIND) ** (answers - passed)
         for passed in range(answers + 1)

@@ -37,5 +37,5 @@ BUDGETS: Final[tuple[Callable[[JobFields], Budget | None], ...]] = (
     build_holder_budget,
     build_row_spending,
 )  # fmt: skip
-"""Each returns what of its feature ends the job once it is spent; None where the job has none. Imported by
+"""Each returns its feature's budget, which ends the job once it is spent; None where the job has none. Imported by
 market.job."""

@@ -119,7 +119,7 @@ class AllowedView(BaseModel):
 class TaskEvidence(TaskView):
     """All that a verdict rests on: offer, waves, and every replica with its ballot.
 
-    Ballots and the found root are told once no other attempt at the task can follow: it would have the same answer.
+    Ballots and the found root are published once no other attempt can follow: it would have the same answer.
     """
 
     offer: dict[str, Any]
@@ -138,11 +138,11 @@ class TaskEvidence(TaskView):
     """
     audit: AuditView | None
     hearings: list[PublishedHearing] | None = None
-    """What a referee asked and heard of answers that differ, where the job has one; shown with the ballots."""
+    """A referee's hearings of answers that differ, where the job has one; shown with the ballots."""
 
 
 class PaymentView(BaseModel):
-    """One accepted gradient, or what one was worth over its price, and the batch that carries it on-chain."""
+    """One accepted gradient, or its worth over its price, and the batch that carries it on-chain."""
 
     id: int
     worker: str

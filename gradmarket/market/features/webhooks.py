@@ -71,4 +71,4 @@ class NewWebhook(BaseModel):
     url: Annotated[str, Field(min_length=1, max_length=URL_LENGTH)]
     """Takes the webhooks by POST: https, unless the operator named its origin."""
     happenings: Annotated[list[Happening], Field(min_length=1)] = list(USUAL)
-    """What is told."""
+    """The happenings that the webhook gets."""

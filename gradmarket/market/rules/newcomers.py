@@ -78,9 +78,9 @@ def at_once(tried: Tried) -> int:
 
 
 def does_model_diverge(diverged: Collection[Party], others: Collection[Party]) -> bool:
-    """Returns whether answers of a round that diverged say so of the model, not of who answered.
+    """Returns whether a round's diverged answers show that the model diverges, and not only their workers.
 
-    A model that diverges does so for everybody. `others`: whose answers of the round are finite, or still to come.
+    A model that diverges does so for everybody. `others`: parties whose answers are finite, or still to come.
     Those that diverged have to be MANY owners, and more than the others. Wallets are free, so that any number of them
     of one network, or of one payout address, are one owner.
     """

@@ -35,7 +35,7 @@ class StopAtMetric(Part):
 
 
 class StopAtPatience(Part):
-    """Ends the job once so many evaluations in a row were no better than the best before them (Prechelt 1998)."""
+    """Ends the job once this many evaluations in a row were no better than the best before them (Prechelt 1998)."""
 
     metric: MetricName
     patience: Count
@@ -83,7 +83,7 @@ def find_direction(rules: Sequence[StopRule], metric: str) -> Better | None:
 
 
 class Budget(Protocol):
-    """What all rounds of a job together may spend."""
+    """A bound on all rounds of a job together."""
 
     def find_end(self, merged: int, noised_rounds: float | None) -> str:
         """Returns why no round may follow the merged ones; empty where one may."""

@@ -1,6 +1,6 @@
 """The tasks that a round may leave for a later one, and how long uploads over slow links are waited for.
 
-An upload is waited for as the offer says, and longer where it comes steadily over a slow link. The time is counted in
+An upload has the offer's time, and longer where it comes steadily over a slow link. The time is counted in
 bytes at the upload's own measured rate. A worker that sends too slowly to end in time either way gets no extension, so
 a place is held no longer than LONGEST allows, and only by workers that deliver.
 """

@@ -11,7 +11,7 @@ def describe_visibility(visibility: str, private: bool, secure: bool, noised: bo
 
 
 def _model_seen(visibility: str, private: bool) -> str:
-    """Returns a text on who sees model and data. Only parameters are ever hidden: document and manifest are for all."""
+    """Returns the text on the readers of model and data; it never hides document and manifest, only parameters."""
     data = "what it is measured on" if private else "the training data of this job"
     model = "the model of this job" if private else "the model"
     if visibility == "public":

@@ -58,7 +58,7 @@ class Costs(BaseModel):
 
 
 class FaultView(BaseModel):
-    """What `parties` separate workers could not compute, in the words of one of them."""
+    """The failure of `parties` separate workers, in the words of one of them."""
 
     fault: StepFault
     round: int
@@ -67,7 +67,7 @@ class FaultView(BaseModel):
 
 
 class PrivacyView(BaseModel):
-    """What the rounds so far may tell of one holder."""
+    """The bound on what the rounds so far disclose of one holder."""
 
     epsilon: float
     """The job ends before it is passed."""
@@ -80,7 +80,7 @@ class PrivacyView(BaseModel):
 
 
 class RowPrivacyView(PrivacyView):
-    """What the rounds so far may tell of a row of a holder of the fewest rows that was in all."""
+    """The bound on what the rounds so far disclose of a row of a holder with the fewest rows that was in all."""
 
     uses: int
     """How often such a row was used at most."""
@@ -106,7 +106,7 @@ class JobView(BaseModel):
     """The fault that paused the job, if its document or data are at fault."""
     notice: str
     tags: list[str] = []
-    """What its requester calls it besides; none from older services."""
+    """Its requester's labels; none from older services."""
     note: str = ""
     spec: KnownSpec
     publication: KnownPublication | None
@@ -129,7 +129,7 @@ class JobView(BaseModel):
     class_proven: bool
     """Whether audits confirmed three operators in that class; until then tasks that one replica decides are audited."""
     checks: str = ""
-    """Who decides about its answers just now, where an auditor matters, and whose pay waits; empty for others."""
+    """How its answers are decided just now, where an auditor matters, and whose pay waits; empty for others."""
     coverage: CoverageCounts | None = None
     """Of a job whose rows are taken by epochs; None of others, and from older services."""
     trust: TrustView | None = None
@@ -149,7 +149,7 @@ class JobView(BaseModel):
 
 
 class ListedJob(BaseModel):
-    """What a worker reads of a JobView: it serves markets of several versions at once."""
+    """A worker's part of a JobView: it serves markets of several versions at once."""
 
     model_config = ConfigDict(frozen=True)
     id: JobId
@@ -170,7 +170,7 @@ class ListedJob(BaseModel):
 
 
 class Extension(Part):
-    """More rounds for a job, and the most that they may cost together; without a `budget`, what they cost at most."""
+    """More rounds for a job, and the most that they may cost together; without a `budget`, their highest cost."""
 
     rounds: Count
     budget: str | None = None
@@ -183,8 +183,8 @@ class Funded(JobView):
 
 
 class DriftView(BaseModel):
-    """Of how many `operators` the merges up to this one could say whether their accepted answers push the model one
-    way; those who do by more than honest errors could are `leaning`. How near the others are is not told."""
+    """The number of `operators` whose accepted answers the merges up to this one could compare; those that push the
+    model one way by more than honest errors could are `leaning`. The others' values are not published."""
 
     operators: int
     leaning: list[str]
@@ -243,18 +243,18 @@ class Stats(BaseModel):
     uploads: int
     payload_bytes: int
     download_bytes: int | None = None
-    """One set of parameters for each replica, or one update where rounds publish updates; what caches and stores in
-    between take of it is not known here. None before the job is published."""
+    """One set of parameters for each replica, or one update where rounds publish updates, without the savings of caches
+    and stores in between. None before the job is published."""
     compute_seconds: float
     first_accepted_seconds: float | None
     expected_hourly: str | None = None
-    """What one more worker would earn an hour, waiting included, by the job's newest rounds; in the token's smallest
+    """The hourly pay of one more worker, waiting included, by the job's newest rounds; in the token's smallest
     unit. None where nobody was paid in the last hour, and from older services."""
     settlements: list[SettlementView]
 
 
 class JobPay(BaseModel):
-    """What a worker reads of a job's Stats."""
+    """A worker's part of a job's Stats."""
 
     model_config = ConfigDict(frozen=True)
     expected_hourly: AmountField | None = None

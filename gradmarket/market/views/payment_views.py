@@ -37,7 +37,7 @@ class SettlementView(BaseModel):
 
 
 class StakeView(BaseModel):
-    """What of a worker's stake one job can slash, by the chain; in the token's smallest unit."""
+    """The part of a worker's stake that one job can slash, by the chain; in the token's smallest unit."""
 
     job: str
     chain_job: int | None
@@ -45,7 +45,7 @@ class StakeView(BaseModel):
 
 
 class VestView(BaseModel):
-    """What of each worker's last pay a job keeps locked, at most, and what its accusations came to so far.
+    """The most of each worker's last pay that a job keeps locked, and the results of its accusations so far.
 
     Amounts are in the token's smallest unit.
     """
@@ -54,7 +54,7 @@ class VestView(BaseModel):
     window_s: int
     """Seconds after the worker's last credit."""
     accused: str
-    """In cases that nobody ruled on yet."""
+    """In cases without a ruling yet."""
     burnt: str
     failed: int
     """Accusations without a ruling that finds the worker guilty; each burnt the job's bond."""
@@ -100,7 +100,7 @@ class WorkerView(BaseModel):
 
 
 class EarningsView(BaseModel):
-    """Per job: what was earned, and how far settlement has come."""
+    """Per job: the earnings, and how far settlement has come."""
 
     job: str
     chain_job: int | None
@@ -138,7 +138,7 @@ class EntryKind(StrEnum):
 
 
 class EntryView(BaseModel):
-    """`amount` from the account `credit` to the account `debit`, and what brought it about."""
+    """`amount` from the account `credit` to the account `debit`, and its cause."""
 
     kind: EntryKind
     debit: str

@@ -13,7 +13,7 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
-    """`ok`, or what is wrong in words."""
+    """`ok`, or the fault in words."""
 
     status: str
     database: str
@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 
 
 class Page(OneFaultModel, Generic[Item]):
-    """`next` goes into `?cursor=` for what follows; none at the end."""
+    """`next` goes into `?cursor=` for the next page; none at the end."""
 
     items: list[Item]
     next: str | None
@@ -82,7 +82,7 @@ Happening = Literal[
     "job.failed",
     "spending.alarm",
 ]
-"""What a webhook may tell; `spending.alarm`: a token has spent four fifths of its budget of a day."""
+"""The happenings of webhooks; `spending.alarm`: a token has spent four fifths of its budget of a day."""
 USUAL: Final[tuple[Happening, ...]] = ("job.paused", "job.finished", "job.cancelled", "job.failed", "spending.alarm")
 
 

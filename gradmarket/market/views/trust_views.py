@@ -14,7 +14,7 @@ from gradmarket.market.terms import (
 
 
 class AccusationView(BaseModel):
-    """`case` and `event` are the contract's (market.stakes says of what); `until`: to contest, or to decide."""
+    """`case` and `event` are the contract's (market.stakes defines them); `until`: to contest, or to decide."""
 
     worker: str
     state: AccusationState
@@ -36,7 +36,7 @@ class ChangeView(BaseModel):
 class ScoreView(BaseModel):
     """A gradient that was scored (features.loss_change), and the auditor's own. The numbers follow the job's scores.
 
-    `honest`: at least this share of honest gradients passes; null where too few trusted runs say so, and nothing is
+    `honest`: at least this share of honest gradients passes; null with too few trusted runs, and then nothing is
     weighed. `total`: of the operator's weights until then; at `convicts` or above the audit failed.
     """
 
@@ -51,7 +51,7 @@ class ScoreView(BaseModel):
 
 
 class PanelSeatView(BaseModel):
-    """One auditor of a panel (features.auditors). Its answer and salt are told as the audit's root is."""
+    """One auditor of a panel (features.auditors). Its answer and salt are published as the audit's root is."""
 
     signer: str | None
     sealed: str | None
@@ -63,9 +63,9 @@ class PanelSeatView(BaseModel):
 
 
 class AuditView(BaseModel):
-    """`rate`: the probability that the task was drawn with; `root`: what the auditor found, in `runs` runs.
+    """`rate`: the probability that the task was drawn with; `root`: the auditor's result, of `runs` runs.
 
-    The root is told once no further attempt at the task can use it. Where answers are
+    The root is published once no further attempt at the task can use it. Where answers are
     scored the root decided nothing; the list of a job's audits has the `score`.
     """
 
@@ -102,7 +102,7 @@ class KnownAnswers(BaseModel):
 
 
 class PanelFigures(BaseModel):
-    """What the panels of a job's audits came to: `auditors` that have to `agree`, of separate operators."""
+    """The results of the panels of a job's audits: `auditors` that have to `agree`, of separate operators."""
 
     auditors: int
     agree: int
@@ -134,7 +134,7 @@ class TrustView(BaseModel):
 
 
 class ReputationView(BaseModel):
-    """`standing`: at 95 % the least share of honest answers that so many passed audits show (features.reputation)."""
+    """`standing`: at 95 % the least share of honest answers that the passed audits show (features.reputation)."""
 
     determinism_class: str
     standing: float
@@ -144,7 +144,7 @@ class ReputationView(BaseModel):
 
 
 class TensorView(BaseModel):
-    """`largest`: the deviation seen; `threshold`: ten times that, what ballots may deviate once it is calibrated."""
+    """`largest`: the deviation seen; `threshold`: ten times that, the bound for ballots once it is calibrated."""
 
     name: str
     largest: float

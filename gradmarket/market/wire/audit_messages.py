@@ -136,7 +136,7 @@ class AuditReceipt(Wire):
 
 
 class PanelSeal(Wire):
-    """What an auditor sends before anybody opens an answer; `signature` is the signer's, of an AuditSeal."""
+    """An auditor's message before any answer is opened; `signature` is the signer's, of an AuditSeal."""
 
     auditor: Printable = Field(min_length=1, max_length=100)
     run: int = Field(ge=0, lt=2**31)
@@ -146,7 +146,7 @@ class PanelSeal(Wire):
 
 
 class PanelOpening(Wire):
-    """What opens the seal, once all of the panel have sealed their answers."""
+    """The opening of the seal, once all of the panel have sealed their answers."""
 
     auditor: Printable = Field(min_length=1, max_length=100)
     run: int = Field(ge=0, lt=2**31)

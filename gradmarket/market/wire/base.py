@@ -17,7 +17,7 @@ NumbersField = Annotated[bytes, *hex_bytes(SKETCH_BYTES)]
 """One tensor of a sketch: float32, little-endian."""
 LONGEST_TEXT: Final = 2000
 TextField = Annotated[str, AfterValidator(lambda text: text[:LONGEST_TEXT])]
-"""What a service says in words: a worker shows and keeps LONGEST_TEXT characters of it."""
+"""A service's text: a worker shows and keeps LONGEST_TEXT characters of it."""
 UnitsField = Annotated[Units, Field(ge=0, lt=2**63)]
 ReplicaField = Annotated[ReplicaId, Field(pattern=r"^[0-9A-Za-z-]{1,128}$")]
 JobField = Annotated[JobId, Field(pattern=r"^[0-9A-Za-z-]{1,64}$")]

@@ -97,6 +97,6 @@ class PartAddress(Wire):
 
 
 class MissingParts(Wire):
-    """Some of the parts that have not come; none once all have: then say in a poll that the payload is there."""
+    """Some of the parts that have not come; none once all have: then a poll reports that the payload is there."""
 
     parts: tuple[PartAddress, ...] = Field(default=(), max_length=64)

@@ -62,7 +62,7 @@ class PutInHearing(Wire):
 
 
 class AuditorQuestion(PutInHearing):
-    """The open question of a hearing to an auditor of a panel, about what it opened of the task; `referee` asks it."""
+    """The open question of a hearing to an auditor of a panel, about the answer it opened; `referee` asks it."""
 
     job: JobId
     task: TaskId
@@ -71,7 +71,7 @@ class AuditorQuestion(PutInHearing):
 
 
 class AuditorQuestions(Wire):
-    """What referees ask an auditor now."""
+    """The referees' open questions to an auditor."""
 
     questions: tuple[AuditorQuestion, ...]
 
@@ -86,7 +86,7 @@ class SaidHeaders(Wire):
 
 
 class AuditorStatement(SaidHeaders):
-    """What an auditor of a panel says of its answer to the task, beside the bytes."""
+    """A panel auditor's statement of its answer to the task, beside the bytes."""
 
     task: TaskId = Field(max_length=64)
 
@@ -143,7 +143,7 @@ class AskedInHearing(BaseModel):
 
 
 class PublishedHearing(BaseModel):
-    """A hearing from its first question to its ruling: whoever has the job's document plays it again."""
+    """A hearing from its first question to its ruling, replayable with the job's document."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
     sides: tuple[AddressField, AddressField]

@@ -21,11 +21,11 @@ class LeafKind(StrEnum):
     ROUND = "round"
     PAYMENT = "payment"
     RESTART = "restart"
-    """The service was restored from a copy: heads that it told before may have other leaves from here on."""
+    """The service was restored from a copy: its earlier heads may have other leaves from here on."""
 
 
 class PublishedRestart(PublishedView):
-    """A restore from a copy, after which the log may go on otherwise than was told before: a leaf of it admits that."""
+    """A restore from a copy, after which the log may differ from earlier heads: a leaf of it admits that."""
 
     number: int = Field(ge=0)
     """That leaf's place in the log, from 0 on."""
@@ -47,7 +47,7 @@ class PublishedHead(PublishedView):
     signature: SignatureField
     """The job's signer's, of messages.LogHead."""
     restarts: tuple[PublishedRestart, ...] = ()
-    """Restores of the service, after which the log may have gone on without leaves that it had told."""
+    """Restores of the service, after which the log may lack leaves of earlier heads."""
 
     def struct(self) -> LogHead:
         return LogHead(self.job, self.size, self.root)

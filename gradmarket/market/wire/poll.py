@@ -33,11 +33,11 @@ class FaultKind(StrEnum):
     TIMED_OUT = "timed_out"
     CRASHED = "crashed"
     REFUSED = "refused"
-    """What was published is invalid in another way."""
+    """The publication is invalid in another way."""
 
 
 class StepFault(Part):
-    """What kept a worker from computing. Texts are empty and `row` is null where unknown."""
+    """A fault that kept a worker from computing. Texts are empty and `row` is null where unknown."""
 
     kind: FaultKind
     node: Printable = Field(default="", max_length=120)
@@ -115,7 +115,7 @@ class WaveOpened(Wire):
 class UploadRequest(Wire):
     """The worker should upload its payload within `seconds`.
 
-    `door` is an address that takes the payload by a plain PUT; the worker then says in a poll that it is there.
+    `door` is an address that takes the payload by a plain PUT; a poll then reports that it is there.
     `in_parts`: there is one for each part, which the worker asks for.
     """
 
@@ -228,7 +228,7 @@ class LeaseReturn(Wire):
     failed: bool = False
     reason: Printable = Field(default="", max_length=500)
     fault: StepFault | None = None
-    """What failed, if anything did."""
+    """The failure, if there was one."""
 
 
 class PollRequest(Wire):
@@ -256,7 +256,7 @@ class PollRequest(Wire):
     attending: tuple[ReplicaField, ...] = Field(default=(), max_length=1024)
     """Replicas whose referee this worker listens to already."""
     memory: int = Field(default=0, ge=0, lt=2**63)
-    """Bytes that a step may take on this worker's device, about (rules.classes); 0: it does not say."""
+    """Bytes that a step may take on this worker's device, about (rules.classes); 0: unknown."""
     leaving: bool = False
     wait_s: float = Field(default=20.0, ge=0, le=MAX_WAIT_S)
 
@@ -295,13 +295,13 @@ def digest_of(value: Hash) -> Digest:
 
 
 class Holding(Wire):
-    """`rows`: how many its owner says that it has; null where the owner tells none. What is told first stands."""
+    """`rows`: their number, by their owner; null where it names none. The first statement stands."""
 
     rows: int | None = Field(default=None, ge=1, lt=2**53)
 
 
 class HoldingReceipt(Wire):
-    """The worker may be drawn for the job's tasks. `rows` are what it told first: its answers weigh by them."""
+    """The worker may be drawn for the job's tasks. `rows` are its first number: its answers weigh by them."""
 
     job: JobField
     rows: int | None

@@ -1,4 +1,4 @@
-"""`gradmarket webhook`: have what happens to a token's jobs posted to an address, signed."""
+"""`gradmarket webhook`: signed posts to an address about a token's jobs."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -30,7 +30,7 @@ def add(
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a webhook and print its secret, which nobody can tell again."""
+    """Make a webhook and print its secret, which is shown only once."""
     with find_endpoint(market, token, data).market() as client:
         made = client.create_webhook(url, on or USUAL)
     if as_json:

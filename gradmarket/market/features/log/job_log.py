@@ -44,12 +44,12 @@ def encode_verdict(offer: Hash, worker: Address, outcome: int, signature: bytes)
 
 
 def encode_hearing(offer: Hash, one: Address, other: Address) -> bytes:
-    """A hearing of these sides was begun: whoever knows that both answered can look it up."""
+    """Records that a hearing of these sides began, for anybody with proof that both answered."""
     return _encode(LeafKind.HEARING, offer, one, other)
 
 
 def encode_answers(offer: Hash, one: Address, other: Address, of_one: int, of_other: int) -> bytes:
-    """How many questions of a hearing each side answered: whoever knows of more can look them up."""
+    """Records the number of questions that each side answered, for anybody with proof of more."""
     return _encode(LeafKind.ANSWERS, offer, one, other, of_one, of_other)
 
 

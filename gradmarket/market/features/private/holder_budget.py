@@ -28,7 +28,7 @@ FARTHEST: Final = 25.0
 
 @dataclass(frozen=True, slots=True)
 class HolderBudget:
-    """What the models may tell of one holder: the job ends before a round that would spend more."""
+    """The bound on what the models disclose of one holder: the job ends before a round that would spend more."""
 
     asked: Privacy
 

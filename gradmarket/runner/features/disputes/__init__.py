@@ -1,6 +1,6 @@
 """A task traced operation by operation, in a confined child (runner.features.disputes.traced).
 
-Names of what goes to a tracing child beside a task's state. No torch.
+Names of the inputs of a tracing child beside a task's state. No torch.
 """
 
 from typing import Final
