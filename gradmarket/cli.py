@@ -28,7 +28,7 @@ COMMANDS: Final = {
     ),
     "migrate": ("gradmarket.commands.migrate", "migrate", "Bring the service's database to this version's tables."),
     "demo": ("gradmarket.demo.command", "app", "The whole market on this machine: honest workers, cheats, money."),
-    "job": ("gradmarket.commands.job_commands", "app", "Post a job, watch it, steer it, download what it trained."),
+    "job": ("gradmarket.commands.job_commands", "app", "Post a job, watch it, steer it, download its model."),
     "new": ("gradmarket.commands.new", "new", "Write a training script and its settings; it runs at once."),
     "data": ("gradmarket.commands.data", "app", "Cut a dataset into partitions, and upload them."),
     "worker": ("worker.cli.worker_commands", "app", "Sell gradients: run a worker, look after its wallet."),
@@ -36,13 +36,13 @@ COMMANDS: Final = {
     "audit": ("gradmarket.commands.audit", "audit", "Check a whole job as a stranger: verdicts, rounds, money, bits."),
     "archive": ("gradmarket.commands.audit", "archive", "Write all that an audit of a job needs into a folder."),
     "token": ("gradmarket.commands.token", "app", "API tokens: make, list and end them."),
-    "webhook": ("gradmarket.commands.features.webhooks", "app", "Have what happens to your jobs posted to an address."),
+    "webhook": ("gradmarket.commands.features.webhooks", "app", "Have news of your jobs posted to an address."),
     "verdict": ("gradmarket.commands.verdict", "app", "Check a verdict by the evidence that the service publishes."),
-    "wallet": ("worker.cli.worker_commands", "wallet_app", "A worker's key, and what it has earned."),
+    "wallet": ("worker.cli.worker_commands", "wallet_app", "A worker's key and its earnings."),
     "chain": ("gradmarket.commands.chain", "app", "The chain that holds the money."),
-    "simulate": ("gradmarket.commands.simulate", "simulate", "A market in miniature: what attacks gain."),
-    "settings": ("gradmarket.commands.settings", "settings", "Every setting, its default and what it means."),
-    "errors": ("gradmarket.commands.errors", "errors", "Every kind of error of the API, and what to do about it."),
+    "simulate": ("gradmarket.commands.simulate", "simulate", "A market in miniature: the gains of attacks."),
+    "settings": ("gradmarket.commands.settings", "settings", "Every setting, its default and its meaning."),
+    "errors": ("gradmarket.commands.errors", "errors", "Every kind of error of the API, and its remedy."),
     "backup": (
         "gradmarket.commands.features.backup",
         "backup",
@@ -53,7 +53,7 @@ COMMANDS: Final = {
         "restore",
         "Check a backup, and copy it into a new data folder.",
     ),
-    "doctor": ("gradmarket.commands.doctor", "doctor", "What this machine lacks, and how to fix it."),
+    "doctor": ("gradmarket.commands.doctor", "doctor", "This machine's faults, and their fixes."),
 }
 """Name -> module, attribute of the module, and the command's line in the help."""
 
@@ -154,7 +154,7 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def root(
-    debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of what goes wrong; anywhere.")] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error; anywhere.")] = False,
     shown: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,

@@ -31,7 +31,7 @@ STATUSES: Final = {
     401: "give the requester's token with --token or GRADMARKET_TOKEN",
     403: "give a token that may do this with --token or GRADMARKET_TOKEN",
     404: "look for it with `gradmarket job list`",
-    409: "look how it stands with `gradmarket job show`",
+    409: "look at its state with `gradmarket job show`",
     429: "wait a little and try again",
     503: "try again later, or run `gradmarket doctor` where the service runs",
 }
@@ -45,7 +45,7 @@ KINDS: Final[Sequence[tuple[type[Exception], str]]] = (
     (ChainUnreachable, "start the chain's node, or name another one with --rpc"),
     (ForeignChain, "name the node of the chain that deployment.json names with --rpc"),
     (NodeRefused, "look whether the sender has money for gas, and the node is one of this chain"),
-    (ContractRefused, "look how it stands with `gradmarket job show` or `gradmarket wallet show`"),
+    (ContractRefused, "look at its state with `gradmarket job show` or `gradmarket wallet show`"),
     (LocalChainFailed, "run `gradmarket doctor`, or name a node with --rpc"),
     (OutOfMemory, "free memory of the machine or its card, or raise --max-memory"),
     (RunnerFailed, "run `gradmarket doctor`, and try again"),

@@ -34,7 +34,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 for any")] = None,
     rpc: Annotated[str | None, typer.Option(help="The chain's JSON-RPC; a local Anvil of its own if none")] = None,
     auditor: Annotated[
-        str | None, typer.Option(help="What its own auditor computes on: auto, cpu, cuda; none: it has none")
+        str | None, typer.Option(help="Device of its own auditor: auto, cpu, cuda; none: no auditor")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Log as JSON lines")] = False,
 ) -> None:

@@ -17,13 +17,13 @@ from worker.wallet import Wallet
 RpcOption = Annotated[str | None, typer.Option("--rpc", help="Your own JSON-RPC node of the chain.")]
 DataOption = Annotated[Path | None, typer.Option("--data", help="Folder of the key, the vouchers and the cache.")]
 DeviceOption = Annotated[
-    str | None, typer.Option("--device", help="What computes: auto, cpu, cuda, cuda:1, cuda:0,cuda:1, or all cards.")
+    str | None, typer.Option("--device", help="Device: auto, cpu, cuda, cuda:1, cuda:0,cuda:1, or all cards.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 PassphraseOption = Annotated[
     Path | None, typer.Option("--passphrase-file", help="File whose first line opens the key.")
 ]
-PlainOption = Annotated[bool, typer.Option("--plain-key", help="Let the key lie unencrypted.")]
+PlainOption = Annotated[bool, typer.Option("--plain-key", help="Keep the key unencrypted.")]
 
 
 def settings_of(**given: Any) -> WorkerSettings:

@@ -98,7 +98,7 @@ class WorkerSettings(BaseSettings):
     passphrase_file: Path | None = None
     """The same, from a file's first line."""
     plain_key: bool = False
-    """Let the key lie unencrypted where money is real; on a local chain it may anyway."""
+    """Keep the key unencrypted where money is real; on a local chain it may be anyway."""
     stores: frozenset[ServerOrigin] = frozenset()
     """Origins of stores in the worker's own network that the market may send payloads and downloads to."""
     data_servers: frozenset[ServerOrigin] = frozenset()
@@ -108,7 +108,7 @@ class WorkerSettings(BaseSettings):
     dataset: Path | None = None
     """Folder of rows of its own (`gradmarket data pack`), for the one private job in `jobs`. They never leave it."""
     tell_rows: bool = True
-    """Tell that job how many rows these are; it weighs an answer by them where it says so."""
+    """Send that job the number of these rows; a job with `rows_cap` weighs an answer by it."""
     row_epsilon: float | None = Field(default=None, gt=0)
     """Takes no task that would have all jobs together tell more than this of a row of the dataset, where they count
     it (`step.per_row`)."""
@@ -184,7 +184,7 @@ class WorkerSettings(BaseSettings):
     upkeep_s: float = Field(default=10.0, gt=0)
     """Seconds between looks at the jobs' ends and at redeemable vouchers."""
     page: int | None = Field(default=None, ge=0, le=65535)
-    """Port of this machine on which a page shows what the worker earns and does (0: a free one); none without."""
+    """Port of this machine of a page with the worker's earnings and work (0: a free one); none without."""
     wait_s: float = Field(default=MAX_WAIT_S, ge=0, le=MAX_WAIT_S)
     """How long one poll may wait: as long again as in vain so far; 20 s while anything is in flight or owed."""
 

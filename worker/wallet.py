@@ -41,7 +41,7 @@ class Wallet:
             return f"{place} It is backed up."
         return (
             f"{place} It has NO backup: gradmarket wallet backup FOLDER --data {self.path.parent}. "
-            "Who has it can redeem and release in your name; without it what is not yet redeemed is lost."
+            "Its holder can redeem and release in your name; without it what is not yet redeemed is lost."
         )
 
 

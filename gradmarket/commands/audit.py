@@ -34,9 +34,9 @@ def audit(
     rpc: Annotated[str | None, typer.Option(help="Your own node of the market's chain; else a local market's.")] = None,
     sample: Annotated[int, typer.Option(min=0, help="Merged tasks to compute again, drawn at random.")] = SAMPLE,
     whole: Annotated[bool, typer.Option("--all", help="Compute every merged task, and merge every round.")] = False,
-    folder: Annotated[Path, typer.Option(help="Keeps what was read and computed, to go on after a break.")] = FOLDER,
+    folder: Annotated[Path, typer.Option(help="Keeps downloads and results, to go on after a break.")] = FOLDER,
     report: Annotated[Path | None, typer.Option(help="File for the report: a page (.html), else JSON.")] = None,
-    device: Annotated[str, typer.Option(help="What computes: auto, cpu, or cuda; part of the class.")] = AUTO,
+    device: Annotated[str, typer.Option(help="Device: auto, cpu, or cuda; part of the class.")] = AUTO,
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="Threads of a step; else the job's.")] = None,
     mirror: Annotated[
         list[str] | None, typer.Option(help="Folder or address of an archive; serves what MARKET does not. Repeatable.")
@@ -77,9 +77,9 @@ def audit(
 def archive(
     market: Annotated[str, typer.Argument(metavar="MARKET", help="Address of the market's service.")],
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")],
-    to: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write to; what is there is kept.")],
+    to: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write to; its files are kept.")],
     rpc: Annotated[str | None, typer.Option(help="Your own node of the market's chain; else a local market's.")] = None,
-    folder: Annotated[Path, typer.Option(help="Keeps what was read, to go on after a break.")] = FOLDER,
+    folder: Annotated[Path, typer.Option(help="Keeps downloads, to go on after a break.")] = FOLDER,
     as_json: JsonOption = False,
 ) -> None:
     """Write all that an audit of a job needs into a folder, for any static server: it outlives the service.

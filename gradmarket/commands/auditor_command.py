@@ -45,7 +45,7 @@ def run(
     token_file: Annotated[Path | None, typer.Option(help="File whose first line is the token.")] = None,
     data: DataOption = None,
     cache: Annotated[Path | None, typer.Option(help="Folder of downloads; else auditor in the data folder.")] = None,
-    device: Annotated[str, typer.Option(help="What computes: auto, cpu, or cuda; part of the class.")] = AUTO,
+    device: Annotated[str, typer.Option(help="Device: auto, cpu, or cuda; part of the class.")] = AUTO,
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="Threads of a step; part of the class.")] = None,
     max_memory: Annotated[int | None, typer.Option(min=2**28, help="Bytes that a step may take.")] = None,
     max_disk: Annotated[int, typer.Option(min=2**20, help="Bytes that downloads may take.")] = Machine.disk,

@@ -123,7 +123,7 @@ def _parse_columns(inputs: list[str]) -> dict[str, list[str]]:
 
 @app.command()
 def upload(
-    folder: Annotated[Path, typer.Argument(help="What `data pack` wrote.")],
+    folder: Annotated[Path, typer.Argument(help="The folder of `data pack`.")],
     unserved: Annotated[
         list[str] | None,
         typer.Option(metavar="PARTITION", help="To measure on: no worker reads it. Repeat; by default test."),

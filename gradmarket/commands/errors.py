@@ -9,7 +9,7 @@ from requester.api.problem_kinds import ProblemKind, list_problem_kinds
 
 HEAD: Final = """# Errors
 
-The API answers what goes wrong as problem details (RFC 9457, `application/problem+json`). `type` is one of these kinds,
+The API answers errors as problem details (RFC 9457, `application/problem+json`). `type` is one of these kinds,
 as `/errors#` and its name, relative to the service's address, where the same list is a page. `title` and `status` are
 HTTP's. `detail` says what is wrong this time, `remedy` what to do, and `errors` lists `field` and `detail` of each
 field at fault. A poll's answer names refusals of single messages by the same words (`code`). This page is made by

@@ -43,9 +43,9 @@ INTERRUPTED: Final = 130
 WIDE: Final = 140
 """Columns of a terminal from which on a list has room for the reasons."""
 STEERING: Final = {
-    "pause": "Give out no more leases; what is in flight is judged and paid.",
+    "pause": "Give out no more leases; work in flight is judged and paid.",
     "resume": "Go on after a pause.",
-    "cancel": "End a job; what is not owed comes back.",
+    "cancel": "End a job; money that is not owed comes back.",
 }
 
 app = typer.Typer(no_args_is_help=True)
@@ -78,7 +78,7 @@ def _build_cost_warning(spec: JobSpec, token: TokenUnit) -> str:
     return (
         f"{spec.name}: costs at most {token.text(most)}, {_describe_expected_cost(spec, most, token)}: {spec.rounds} "
         f"rounds of {_describe_task_count(spec)} tasks, {least} to {spec.replication.max_replicas} replicas a task. "
-        f"Each that agrees is paid {_describe_price(spec, token)}. What is not earned comes back.\n"
+        f"Each that agrees is paid {_describe_price(spec, token)}. The rest comes back.\n"
         f"{spec.notice}"
     )
 
@@ -244,7 +244,7 @@ def extend(
     job: JobArgument,
     rounds: Annotated[int, typer.Option("--rounds", help="How many more rounds.")],
     budget: Annotated[
-        str | None, typer.Option(help='The most that they may cost, like "1 GRAD"; what they cost at most if none.')
+        str | None, typer.Option(help='The most that they may cost, like "1 GRAD"; by default their highest cost.')
     ] = None,
     market: MarketOption = None,
     token: TokenOption = None,

@@ -36,13 +36,13 @@ def list_starter_kinds() -> list[str]:
 
 def new(
     folder: Annotated[Path, typer.Argument(help="Where to write; a new or empty folder.")],
-    kind: Annotated[str, typer.Option("--for", help=f"What it trains on: {', '.join(list_starter_kinds())}.")] = "",
+    kind: Annotated[str, typer.Option("--for", help=f"Its data: {', '.join(list_starter_kinds())}.")] = "",
     private: Annotated[bool, typer.Option("--private", help="On rows that stay with their holders instead.")] = False,
     secure: Annotated[
         bool, typer.Option("--secure", help="With --private: you see the sum of a round's answers, and none of them.")
     ] = False,
     per_row: Annotated[
-        bool, typer.Option("--per-row", help="With --private: holders noise their steps, so that no row is told of.")
+        bool, typer.Option("--per-row", help="With --private: holders noise their steps, so that no row is disclosed.")
     ] = False,
     alone: Annotated[
         bool, typer.Option("--alone", help="One replica a task: one worker is enough, and nobody checks it.")

@@ -48,7 +48,8 @@ AuditOption = Annotated[
 ]
 AmountOption = Annotated[str, typer.Option(help='Like "0.5 GRAD", or in the smallest unit.')]
 ParametersOption = Annotated[
-    float | None, typer.Option(min=1, max=1e12, help="Plan a model of so many parameters, 7e9 say, in the job's place.")
+    float | None,
+    typer.Option(min=1, max=1e12, help="Plan a model of this many parameters, such as 7e9, in the job's place."),
 ]
 SpeedOption = Annotated[float, typer.Option(min=1e-6, help="TFLOP/s of a worker.")]
 LinkOption = Annotated[float, typer.Option(min=1e-3, help="Mbit/s of a worker's link.")]
@@ -75,7 +76,7 @@ def plan(
     workers: Annotated[int | None, typer.Option(min=2, help="Workers in the market; many if not given.")] = None,
     audit: AuditOption = None,
     stake: AmountOption = "0",
-    saved: Annotated[str | None, typer.Option(help="What not computing saves; the price if none.")] = None,
+    saved: Annotated[str | None, typer.Option(help="Saved by not computing; the price if none.")] = None,
     benefit: AmountOption = "0",
     picture: Annotated[Path | None, typer.Option("--svg", help="File to draw it to.")] = None,
     tflops: SpeedOption = 10.0,
@@ -141,7 +142,7 @@ def _estimate_needs(
     try:
         return estimate_resources(spec, service, speed), []
     except (NotFound, ServiceUnreachable) as error:
-        return None, [f"what it takes is not known without its model and data: {error.detail}; see --parameters"]
+        return None, [f"its needs are unknown without its model and data: {error.detail}; see --parameters"]
 
 
 def _find_guidance(spec: JobSpec, service: Callable[[], RequesterClient], taken: Resources | None) -> str:
@@ -249,8 +250,9 @@ def _describe_vest(spec: JobSpec, vesting: Vesting) -> str:
         f"the last {vesting.prices} prices of each worker's pay stay locked for {vesting.window_s / 3600:.3g} h after "
         f"its last credit; {vesting.threshold} of {len(vesting.validators)} validators burn them for an answer that an "
         f"audit found wrong, {vesting.decide_s / 3600:.3g} h without a ruling pay the worker; an accusation costs a "
-        f"bond of {vesting.bond / price:.3g} prices, burnt unless it holds. At p = {rate:.0%} a lie of whoever has all "
-        f"of that locked loses {loses:.3g} prices on average and saves one: lying pays {pays}. It makes no answer right"
+        f"bond of {vesting.bond / price:.3g} prices, burnt unless it holds. At p = {rate:.0%} a lie of a worker with "
+        f"all of that locked loses {loses:.3g} prices on average and saves one: lying pays {pays}. It makes no answer "
+        "right"
     )
 
 

@@ -31,7 +31,7 @@ def estimate_resources(spec: JobSpec, market: Service, speed: Speed) -> Resource
         try:
             manifest, info, bound = _load_in_runner(runner, spec, market)
         except OutOfMemory as error:
-            remedy = "plan it by its number of parameters: --parameters 1e9, say"
+            remedy = "plan it by its number of parameters: such as --parameters 1e9"
             raise Refused(
                 f"building the model takes more memory than this machine has: {error.detail}", remedy
             ) from error

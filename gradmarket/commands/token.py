@@ -21,7 +21,7 @@ app = typer.Typer(no_args_is_help=True, help="API tokens: make, list and end the
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 LASTS_AT_MOST_S: Final = LONGEST_DAYS * DAY_S
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, dots, dashes: what it is for.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, dots, dashes: its purpose.")]
 
 
 @app.command()
@@ -34,7 +34,7 @@ def create(
         ),
     ],
     expires: Annotated[str, typer.Option(help="How long it lasts: 12h, 30d, or never.")] = "90d",
-    budget: Annotated[str | None, typer.Option(help='What it may spend in a day, "10 GRAD" say.')] = None,
+    budget: Annotated[str | None, typer.Option(help='Its budget of a day, such as "10 GRAD".')] = None,
     market: MarketOption = None,
     token: TokenOption = None,
     data: DataOption = None,
@@ -59,7 +59,7 @@ def create(
 
 @app.command("page")
 def page(
-    role: Annotated[Role, typer.Option(help="What the token may do; see `token create`.")] = Role.SUBMIT,
+    role: Annotated[Role, typer.Option(help="The token's role; see `token create`.")] = Role.SUBMIT,
     expires: Annotated[str, typer.Option(help="How long it lasts: 12h, 30d, or never.")] = "12h",
     market: MarketOption = None,
     token: TokenOption = None,
@@ -82,7 +82,7 @@ def page(
 def limit(
     name: NameArgument,
     a_day: Annotated[
-        str | None, typer.Argument(metavar="AMOUNT", help='What it may spend in a day: "10 GRAD", or any.')
+        str | None, typer.Argument(metavar="AMOUNT", help='Its budget of a day: "10 GRAD", or any.')
     ] = None,
     market: MarketOption = None,
     token: TokenOption = None,

@@ -24,7 +24,7 @@ def check_command(
     task: Annotated[str, typer.Argument(metavar="TASK", help="The task's id, as the verdict names it.")],
     market: MarketOption = None,
     signer: Annotated[
-        str | None, typer.Option(help="Who must have signed; else the signer that /v1/chain names.")
+        str | None, typer.Option(help="The required signer; by default the one that /v1/chain names.")
     ] = None,
     data: DataOption = None,
     as_json: JsonOption = False,

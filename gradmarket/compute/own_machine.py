@@ -99,7 +99,7 @@ class Computing:
         """The warning that the machine has a card which computes nothing; empty otherwise."""
         if not self.why:
             return ""
-        return f"WARNING: this machine has a card, and it is NOT used: {self.why}. `gradmarket doctor` tells more."
+        return f"WARNING: this machine has a card, and it is NOT used: {self.why}. `gradmarket doctor` shows more."
 
 
 @contextmanager

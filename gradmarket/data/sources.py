@@ -60,7 +60,7 @@ def _read(path: Path, convert: Callable[[Arrays | pa.Table], Converted]) -> Conv
     except _UNREADABLE as error:
         raise Refused(f"{path} cannot be read: {str(error)[:300]}") from None
     except _OF_ANOTHER_FORM:
-        raise Refused(f"{path} cannot be read: it is damaged, or not what its name says: write it again") from None
+        raise Refused(f"{path} cannot be read: it is damaged, or of another format: write it again") from None
 
 
 def find_table(dataset: Any) -> pa.Table | None:

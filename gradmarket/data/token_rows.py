@@ -82,7 +82,7 @@ def encode_text(text: str, tokenizer: Any, encoding: TextEncoding) -> np.ndarray
     if tokens.ndim != 1 or (tokens.size and tokens.dtype.kind not in "iu"):
         raise Refused("the tokenizer's encode gives no list of whole numbers")
     if tokens.size and not 0 <= int(tokens.min()) <= int(tokens.max()) < encoding.vocabulary:
-        raise Refused(f"the tokenizer gives token {int(tokens.max())}, and says that it has {encoding.vocabulary}")
+        raise Refused(f"the tokenizer gives token {int(tokens.max())}, beyond its vocabulary of {encoding.vocabulary}")
     return tokens.astype(np.int64)
 
 

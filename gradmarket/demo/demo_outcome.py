@@ -83,7 +83,7 @@ def wait_until_settled(market: RequesterClient, ledger: Ledger, job_id: str) -> 
     _wait_until(lambda: _all_settled(market, job_id), "not every accepted gradient is settled")
     chain_job = _chain_job(market.job(job_id))
     _wait_until(lambda: ledger.free(chain_job) == 0, "the requester does not take the rest back")
-    _wait_until(lambda: _is_refund_recorded(market, ledger, job_id), "the books do not have what the chain refunded")
+    _wait_until(lambda: _is_refund_recorded(market, ledger, job_id), "the books lack the chain's refund")
 
 
 def _is_refund_recorded(market: RequesterClient, ledger: Ledger, job_id: str) -> bool:
@@ -121,10 +121,9 @@ def check_outcome(outcome: DemoOutcome) -> dict[str, bool]:
         "each honest worker's balance is its accepted gradients x price": all(
             pay.balance == pay.earned == pay.accepted * PRICE and pay.kept == 0 for pay in honest
         ),
-        "what was paid is what honest workers hold": escrow.paid == sum(pay.balance for pay in honest),
+        "honest workers hold all that was paid": escrow.paid == sum(pay.balance for pay in honest),
         "deposited = paid + refunded": escrow.deposited == escrow.paid + escrow.refunded and escrow.left == 0,
-        "the service's books say the same": escrow.refunded == int(claimed.refunded)
-        and escrow.paid == int(claimed.earned),
+        "the service's books agree": escrow.refunded == int(claimed.refunded) and escrow.paid == int(claimed.earned),
         "the served parameters are the last round's": outcome.served == outcome.last_round == outcome.job.parameters,
     }
 

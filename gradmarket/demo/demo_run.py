@@ -73,7 +73,7 @@ def run_demo(console: Console, keep: bool = False, within: Path | None = None) -
             ledger = served.ledger()
             demo_outcome.wait_until_settled(market, ledger, job)
             outcome = demo_outcome.fetch_demo_outcome(market, ledger, job, hired, folder)
-            console.print("A stranger audits the job by what is public, and computes some of its gradients again.")
+            console.print("A stranger audits the job by public data, and computes some of its gradients again.")
             audited = audit_job(AuditPlan(served.place.url, job, folder / "audit", sample=SAMPLE), lambda *_told: None)
             outcome.checks[f"a stranger's audit finds no fault, {SAMPLE} gradients computed again"] = is_audit_whole(
                 audited
@@ -105,7 +105,7 @@ def build_introduction(url: str, chain: ChainFacts, job: str) -> str:
         f"{JOB['tasks_per_round']} tasks a round, {replication['replicas']} replicas of each and up to "
         f"{replication['max_replicas']} where they disagree, votes on exact bits, replicas of a task kept apart by "
         f"{' and '.join(JOB['separation'])}.\nOf {len(CAST)} workers one turns its gradients round and one "
-        "sends noise; the service is not told which."
+        "sends noise; the service does not know which."
     )
 
 

@@ -54,7 +54,7 @@ class JobSpec(JobFields):
     def _not_continuing(self) -> str:
         """Returns why this job cannot go on from another's end; empty where it can."""
         if self.privacy is not None or self.step.by_row:
-            return "what the earlier rounds told of a holder would not be counted: leave out privacy and per_row"
+            return "what the earlier rounds disclosed of a holder would not be counted: leave out privacy and per_row"
         if isinstance(self.step, LocalStep) and self.step.control_variates:
             return "holders keep their corrections by job: leave out control_variates"
         return ""

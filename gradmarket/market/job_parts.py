@@ -244,7 +244,7 @@ OnFailure = Literal["replay", "go_on", "pause"]
 class AuditSpec(Part):
     """The requester's own auditor runs accepted tasks again, each with this probability, whoever answered.
 
-    `on_failure` says what happens where the wrong gradient was merged already: `replay` takes the round back and
+    `on_failure` decides on a wrong gradient that was merged already: `replay` takes the round back and
     repeats what came after it, `go_on` keeps the model as it is, `pause` leaves the decision to the requester.
     `planted`, `claims` and `auditors` belong to features of these names. With a larger `final_after` fewer lies of
     patient colluders stay: a conviction has all answers of this many rounds audited, whose payloads are kept.

@@ -187,7 +187,7 @@ def label(context: Here, identity: Submitter, job_id: JobPath, wanted: Labels) -
     operation_id="cancel_job",
     response_model=JobView,
     responses=STEER,
-    summary="End a job; what is not owed comes back",
+    summary="End a job; money that is not owed comes back",
 )
 def cancel(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) -> JSONResponse:
     def act(work: Work) -> tuple[int, JobView, None]:

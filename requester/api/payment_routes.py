@@ -33,7 +33,7 @@ def _check_own_address(address: str, caller: str) -> None:
     operation_id="list_earnings",
     responses=auth_routes.ROLE,
     tags=["workers"],
-    summary="What you earned, by job",
+    summary="Your earnings, by job",
 )
 def earnings(
     context: Here, caller: auth_routes.Earner, address: Address, limit: Limit, cursor: Cursor = None

@@ -45,10 +45,10 @@ def _build_kind(status: int, code: str, meaning: str, remedy: str) -> ProblemKin
 
 
 CONFLICT: Final = _build_kind(
-    409, "conflict", "It was said before, with other content.", "read how it stands, and send what fits"
+    409, "conflict", "The same message came before with other content.", "read its state, and send what fits"
 )
 NOT_FOUND: Final = _build_kind(
-    404, "not_found", "There is no such thing here.", "check the id; lists name what there is"
+    404, "not_found", "There is no such thing here.", "check the id; lists have the existing ones"
 )
 NOT_NOW: Final = _build_kind(
     503, "not_now", "A part of the service failed just now.", "try again after a moment; see GET /v1/ready"
@@ -101,7 +101,7 @@ OF_ERRORS: Final[Sequence[tuple[type[MarketError], ProblemKind]]] = (
         _build_kind(
             409,
             "other_release",
-            "The market and who asks are of releases that do not work together; nothing was heard.",
+            "The market and the caller are of releases that do not work together; nothing was taken.",
             "bring the older of the two along",
         ),
     ),
@@ -122,12 +122,14 @@ OF_STATUSES: Final = {
         _build_kind(408, "too_slow", "The request's bytes came too slowly.", "send it again over a better line"),
         CONFLICT,
         TOO_LATE,
-        _build_kind(413, "too_large", "The body is longer than this address takes.", "send less, as `detail` says"),
-        _build_kind(414, "long_address", "The address or its query is too long.", "shorten it, as `detail` says"),
+        _build_kind(
+            413, "too_large", "The body is longer than this address takes.", "send less, as `detail` limits it"
+        ),
+        _build_kind(414, "long_address", "The address or its query is too long.", "shorten it, as `detail` limits it"),
         _build_kind(
             422, "invalid_request", "A field breaks the schema.", "change what `detail` names; `errors` has it by field"
         ),
-        _build_kind(429, "too_many", "Too many requests at once.", "wait as many seconds as Retry-After says"),
+        _build_kind(429, "too_many", "Too many requests at once.", "wait for the seconds of Retry-After"),
         _build_kind(431, "long_headers", "The headers are too long.", "send fewer or shorter headers"),
         _build_kind(500, "fault", "The service itself is at fault.", "report it with the X-Request-Id of the answer"),
         NOT_NOW,

@@ -37,7 +37,7 @@ log = structlog.get_logger("gradmarket.work")
     "/poll",
     operation_id="poll",
     responses=SAME_RELEASE,
-    summary="Say what is done, hear what is new; waits up to wait_s for news",
+    summary="Report finished work and get news; waits up to wait_s for it",
 )
 async def poll(request: Request, worker: Worker, poll_request: PollRequest) -> PollAnswer:
     if any(not part.put for part in poll_request.payloads):

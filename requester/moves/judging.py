@@ -199,4 +199,4 @@ def _with_claim(hand: TaskInHand, reason: str) -> str:
     """Returns the reason, followed by a fault that one of the task's workers reported."""
     reported = [replica.fault for replica in hand.replicas if replica.fault is not None]
     claim = faults.describe_fault(StepFault(**reported[0])) if reported else ""
-    return reason if not claim or claim in reason else f"{reason}; a worker says: {claim}"
+    return reason if not claim or claim in reason else f"{reason}; a worker reports: {claim}"

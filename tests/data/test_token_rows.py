@@ -128,7 +128,7 @@ class Fractional(Overflowing):
         (Text("", 1), "0 tokens are too few"),
         (Text(WRITTEN, 0), "a row of text has a whole number of tokens from 1 on"),
         (Text(WRITTEN, 8, 7), "a int is no tokenizer: give one with encode"),
-        (Text(WRITTEN, 8, Overflowing()), "the tokenizer gives token .*, and says that it has 5"),
+        (Text(WRITTEN, 8, Overflowing()), "the tokenizer gives token .*, beyond its vocabulary of 5"),
         (Text(WRITTEN, 8, Fractional()), "gives no list of whole numbers"),
         (Text([b"bytes"], 8), "a text is a str, not a bytes"),  # type: ignore[list-item]
         (Text([0], 8), "a text is a str, not a int"),  # type: ignore[list-item]

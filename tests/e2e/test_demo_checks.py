@@ -60,7 +60,7 @@ FALSE = {
         outcome(pay("honest", 4, kept=1), pay("noise", 0)),
         outcome(pay("honest", 5, earned=4 * PRICE, balance=4 * PRICE), pay("noise", 0)),
     ],
-    "what was paid": [outcome(paid=4 * PRICE + 1, refunded=6 * PRICE - 1)],
+    "honest workers hold": [outcome(paid=4 * PRICE + 1, refunded=6 * PRICE - 1)],
     "deposited": [outcome(refunded=6 * PRICE - 1), outcome(left=1), outcome(deposited=10 * PRICE + 1)],
     "the service's books": [replace(outcome(), job=shown_job(costs=NOTHING))],
     "the served": [replace(outcome(), served="blake3:" + "cd" * 32), replace(outcome(), last_round="")],

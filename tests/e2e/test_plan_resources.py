@@ -167,7 +167,7 @@ def test_a_plan_needs_no_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     digest = f"blake3:{'0' * 64}"
     elsewhere = planned(tmp_path, READY | {"data": {"manifest": digest}})
     assert "takes" not in elsewhere
-    assert elsewhere["limits"][0].startswith("what it takes is not known without its model and data")
+    assert elsewhere["limits"][0].startswith("its needs are unknown without its model and data")
 
 
 def test_large_models_are_answered_by_their_number_of_parameters(tmp_path: Path) -> None:

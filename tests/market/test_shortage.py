@@ -26,7 +26,7 @@ HERE = replace(OPENING, separation=("operator",))
             "it runs 2 threads, and the job's workers 1 (--threads)",
         ),
         (replace(HONEST, determinism_class="gpu"), HERE, Reason.OTHER_CLASS),
-        (replace(HONEST, determinism_class=""), HERE, "it has not told its determinism class"),
+        (replace(HONEST, determinism_class=""), HERE, "it has not named its determinism class"),
         (replace(HONEST, suspended=True), HERE, Reason.SUSPENDED),
         (replace(HONEST, barred=True), HERE, Reason.BARRED),
         (replace(HONEST, rests=True), HERE, Reason.RESTS),

@@ -68,10 +68,11 @@ DatasetOption = Annotated[
 ]
 ForOption = Annotated[str | None, typer.Option("--for", help="The private job that the dataset is for.")]
 RowEpsilonOption = Annotated[
-    float | None, typer.Option("--row-epsilon", help="What all jobs together may tell of a row of the dataset.")
+    float | None,
+    typer.Option("--row-epsilon", help="The most that all jobs together may disclose of a row of the dataset."),
 ]
 RowDeltaOption = Annotated[float | None, typer.Option("--row-delta", help="The delta at which that is counted.")]
-HideOption = Annotated[bool, typer.Option("--hide-rows", help="Do not tell how many rows the dataset has.")]
+HideOption = Annotated[bool, typer.Option("--hide-rows", help="Do not send the dataset's number of rows.")]
 
 
 @app.command("run")

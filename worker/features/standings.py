@@ -53,7 +53,7 @@ class JobStanding:
         sums = ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in texts.items())
         head = f"{self.job} at {self.market or 'an unknown market'}, job {self.chain_job} of chain {self.chain_id}"
         lines = [f"{head}: {self.accepted} accepted, {self.rejected} rejected", f"  {sums}"]
-        lines += [f"  the chain does not tell: {self.trouble}"] if self.trouble else []
+        lines += [f"  the chain does not answer: {self.trouble}"] if self.trouble else []
         lines += [f"  rejected {one.replica}: {one.reason} ({one.evidence})" for one in self.rejections]
         return "\n".join(lines)
 

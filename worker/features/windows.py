@@ -71,7 +71,7 @@ class WindowStates:
             try:
                 self.turn()
             except MarketError as error:
-                self._context.journal.once("window_state", f"Could not ask what audits want: {error}")
+                self._context.journal.once("window_state", f"Could not fetch the states that audits want: {error}")
 
     def _is_time(self, now: float) -> bool:
         """Returns whether to ask now. An audit waits for the time of a lease and an upload: the worker asks four times

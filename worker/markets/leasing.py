@@ -21,7 +21,7 @@ from worker.protocol.policy import Guard
 FIRST_REST_S: Final = 1.0
 LONGEST_REST_S: Final = 60.0
 """Seconds without a request for work after a declined or failed lease: the next would probably fail too."""
-OWN_ROWS: Final = "not computed: a holder tells no more, since that might tell of its rows"
+OWN_ROWS: Final = "not computed: a holder gives no reason, since that might disclose its rows"
 UNFIT: Final = (MarketError, ValueError, TypeError, LookupError, ArithmeticError)
 """Errors that an untrusted offer, document or data may raise; none of them may end the worker."""
 MAY_WAIT: Final = 100

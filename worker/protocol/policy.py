@@ -47,7 +47,7 @@ class Guard(StrEnum):
     OTHER_PARAMETERS = "a first round does not start from the published parameters"
     """Work on parameters that nobody else has."""
     CHEAP = "it pays less than the least that was set"
-    CHEAP_FOR_ITS_WORK = "it pays less than the least that was set for so many operations, or so much time here"
+    CHEAP_FOR_ITS_WORK = "it pays less than the minimum that was set for its operations or its time here"
     UNDERPRICED = "it pays less than the job promises"
     """Advertise one price, offer another."""
     UNPAID = "earlier gradients for this requester are not paid yet"

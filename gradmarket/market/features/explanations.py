@@ -19,7 +19,7 @@ from gradmarket.market.rules.assignment import (
     why_not,
 )
 
-NO_CLASS: Final = "it has not told its determinism class"
+NO_CLASS: Final = "it has not named its determinism class"
 
 
 def in_words(candidate: Candidate, opening: Opening) -> str | None:

@@ -70,7 +70,7 @@ def find_windows_fault(spec: JobFields) -> str:
     if not spec.step.leaves:
         return ""
     if not spec.audited:
-        return 'step.window: only audits use windows: set audit, {"probability": 0.1} say, or leave it out'
+        return 'step.window: only audits use windows: set audit, such as {"probability": 0.1}, or leave it out'
     if spec.verifier.name != verifiers.DEFAULT:
         return f"step.window: a state is compared by bits: set verifier to {verifiers.DEFAULT}, or leave it out"
     if spec.replication.gain is not None:

@@ -28,7 +28,7 @@ class.
 class Reason(StrEnum):
     """Why a worker gets no replica of a task. The docstring of each member names the attack that it stops."""
 
-    NO_HOLDER = "it has told of no rows of its own, and the job's rows stay with its holders"
+    NO_HOLDER = "it has announced no rows of its own, and the job's rows stay with its holders"
     """Answers without data, under any number of identities."""
     ALREADY_TRIED = "it had a replica of this attempt, or of another task of the round where a holder has one"
     """Voting twice on one task; one holder's rows counted twice in a round."""

@@ -29,7 +29,7 @@ _FAILED: Final = {
     FaultKind.OUT_OF_MEMORY: "the step finds too little memory",
     FaultKind.TIMED_OUT: "the step takes longer than workers allow",
     FaultKind.CRASHED: "the step ends the process that computes it",
-    FaultKind.REFUSED: "what was published is unfit",
+    FaultKind.REFUSED: "the publication is unfit",
 }
 
 

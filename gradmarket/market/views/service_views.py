@@ -53,7 +53,7 @@ LONGEST_DAYS: Final = 3650
 class NewToken(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(pattern=TOKEN_NAME, description="What it is for; no two tokens share a name")
+    name: str = Field(pattern=TOKEN_NAME, description="Its purpose; no two tokens share a name")
     role: Role
     expires_in_s: int | None = Field(
         default=90 * DAY_S, ge=1, le=LONGEST_DAYS * DAY_S, description="Seconds until it ends; null: never"
@@ -68,7 +68,7 @@ class TokenView(BaseModel):
 
 
 class CreatedToken(TokenView):
-    token: str = Field(description="The secret. It is kept as a hash, so nobody can tell it again.")
+    token: str = Field(description="The secret, shown only here: the service keeps its hash.")
 
 
 Happening = Literal[

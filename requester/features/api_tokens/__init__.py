@@ -43,7 +43,7 @@ def _build_token_fields(row: ApiToken) -> dict[str, str | None]:
     operation_id="create_token",
     status_code=201,
     responses={**ROLE, **describe_problems(409)},
-    summary="A new token; its secret is told once",
+    summary="A new token; its secret is shown once",
 )
 @retry_on_conflict
 def create(context: Here, _who: Admin, asked: NewToken) -> CreatedToken:

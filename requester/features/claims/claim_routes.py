@@ -26,7 +26,7 @@ RoundPath = Annotated[int, Path(ge=0, le=MOST)]
     "/{job_id}/rounds/{number}/claims",
     operation_id="list_claims",
     responses=describe_problems(404, 409),
-    summary="Who claimed the round, and the key of the next claim",
+    summary="Claims of the round, and the key of the next one",
 )
 def list_claims(context: Here, job_id: JobPath, number: RoundPath) -> RoundClaims:
     with context.reading() as reader:
@@ -38,7 +38,7 @@ def list_claims(context: Here, job_id: JobPath, number: RoundPath) -> RoundClaim
     "/{job_id}/rounds/{number}/claims",
     operation_id="claim_round",
     responses={**ANYONE, **describe_problems(404, 409)},
-    summary="An auditor's signed digest of the round, which nobody was told before",
+    summary="An auditor's signed digest of the round, not published before",
 )
 @retry_on_conflict
 def claim_round(

@@ -57,7 +57,7 @@ def check_continued(context: Context, spec: JobSpec, token: str) -> None:
 def check_extendable(spec: JobSpec) -> None:
     """Refuses more rounds of a job with fields that a job which continues may not have. Raises JobRefused."""
     if spec.privacy is not None or spec.step.by_row:
-        untold = "its rounds are private, and what they told of a holder would not be counted in further ones"
+        untold = "its rounds are private, and what they disclosed of a holder would not be counted in further ones"
         raise JobRefused(CONTINUES, f"{untold}: post a new job of all rounds")
     if isinstance(spec.step, LocalStep) and spec.step.control_variates:
         raise JobRefused(CONTINUES, "its holders keep their corrections by job: post a new job of all rounds")

@@ -51,7 +51,7 @@ async def events(
     job_id: JobPath,
     last_event_id: Annotated[int | None, Header(ge=0, le=MOST)] = None,
     after: Annotated[int, Query(ge=0, le=MOST, description="Only events with a higher id")] = 0,
-    follow: Annotated[bool, Query(description="false: end after what there is")] = True,
+    follow: Annotated[bool, Query(description="false: end after the stored events")] = True,
 ) -> EventSourceResponse:
     def check() -> None:
         with context.reading() as reader:

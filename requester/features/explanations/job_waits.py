@@ -39,7 +39,7 @@ FAILING: Final = (
 UNHEARD: Final = "No auditor is there yet: accepted tasks that the audit draws wait for one (gradmarket auditor run)."
 WAITING_PAY: Final = (
     "The pay for {} gradients of {} waits until audits score enough of their operators' answers: it is promised to "
-    "whom the scores clear, and dropped where they convict."
+    "those that the scores clear, and dropped where they convict."
 )
 FIRST: Final = itemgetter(0)
 IDLE_S: Final = 30.0

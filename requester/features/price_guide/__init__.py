@@ -66,7 +66,7 @@ router = APIRouter(prefix="/v1", tags=["jobs"])
 
 
 @router.get(
-    "/prices", operation_id="get_prices", responses=ROLE, summary="What jobs pay a GFLOP, and what workers took"
+    "/prices", operation_id="get_prices", responses=ROLE, summary="Prices of jobs a GFLOP, and those that workers took"
 )
 def prices(context: Here, _who: Submitter) -> PriceGuide:
     with context.reading() as reader:

@@ -87,7 +87,7 @@ def _load_worker(reader: RowReader, address: str) -> Worker:
     operation_id="get_worker",
     responses=describe_problems(404),
     tags=["workers"],
-    summary="What is known of a worker",
+    summary="The record of a worker",
 )
 def worker(context: Here, request: Request, source: Source, address: Address) -> WorkerView:
     now, kept = context.clock(), request.app.state.histories  # counts over all its answers

@@ -33,7 +33,7 @@ LOOK_S: Final = 5.0
     operation_id="aggregate",
     responses={**SAME_RELEASE, **describe_problems(400, 404, 408, 409, 410, 413, 422)},
     openapi_extra=UPLOAD,
-    summary="Say what a step of a secure aggregation asks for, and wait for what is told after it",
+    summary="Send a message of a step of a secure aggregation, and wait for the next step",
 )
 async def aggregate(
     context: Here,

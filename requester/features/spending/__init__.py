@@ -33,7 +33,7 @@ NO_TOKEN = {**ROLE, **describe_problems(404)}
     "/{name}/spending",
     operation_id="limit_spending",
     responses=NO_TOKEN,
-    summary="What the token of this name may spend in any 24 hours; null: any amount",
+    summary="The budget of the token of this name for any 24 hours; null: any amount",
 )
 @retry_on_conflict
 def limit(context: Here, _who: Admin, name: NamePath, asked: NewSpendingLimit) -> SpendingView:
@@ -48,7 +48,7 @@ def limit(context: Here, _who: Admin, name: NamePath, asked: NewSpendingLimit) -
     "/{name}/spending",
     operation_id="get_spending",
     responses=NO_TOKEN,
-    summary="What a token spent in the last 24 hours, and what is left",
+    summary="A token's spending of the last 24 hours, and the rest of its budget",
 )
 def shown(context: Here, who: Submitter, name: NamePath) -> SpendingView:
     if who.role != Role.ADMIN and who.subject != name:

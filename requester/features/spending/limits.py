@@ -147,9 +147,9 @@ def bound_times(work: Work, now: float) -> int:
 def _describe_refusal(unit: TokenUnit, row: SpendingLimit, room: Room, asked: Amount, now: float) -> str:
     left = f"{unit.text(room.left)} left of its {unit.text(row.a_day)} a day"
     if room.fits_at is None:
-        until = "so much is never free: lower the budget"
+        until = "this amount is never free: lower the budget"
     elif room.fits_at < now + DAY_S:
-        until = f"so much is free again at {format_time(room.fits_at)}"
+        until = f"this amount is free again at {format_time(room.fits_at)}"
     else:
-        until = "so much is free again a day after the deposits of jobs that wait for them; cancel one, or wait"
+        until = "this amount is free again a day after the deposits of jobs that wait for them; cancel one, or wait"
     return f"this takes {unit.text(asked)}, and the token {row.token} has {left}; {until}"

@@ -55,7 +55,7 @@ def _build_webhook_view(reader: RowReader, row: Webhook) -> WebhookView:
     operation_id="create_webhook",
     status_code=201,
     responses={**ROLE, **describe_problems(409)},
-    summary="Have what happens to your jobs posted to an address, signed; the secret is told once",
+    summary="Have news of your jobs posted to an address, signed; the secret is shown once",
 )
 def create(context: Here, who: Submitter, asked: NewWebhook) -> CreatedWebhook:
     _check_receiver(context, asked.url)

@@ -114,7 +114,7 @@ def one_of_another_thread_count(new_floor: NewFloor) -> SimWorker:
     return poll_as(market.worker(determinism_class=THREADS.format(2)))
 
 
-@gives(Reason.OTHER_CLASS, "it has not told its determinism class")
+@gives(Reason.OTHER_CLASS, "it has not named its determinism class")
 def worker_without_class(new_floor: NewFloor) -> SimWorker:
     return poll_as(open_second(new_floor).worker(), determinism_class="")
 

@@ -97,7 +97,7 @@ def test_a_worker_without_announced_rows_gets_its_reason_to_wait(new_floor) -> N
     holder(market, IDLE)
     absent = market.worker()
     market.gather()
-    assert "told of no rows of its own" in absent.waiting
+    assert "announced no rows of its own" in absent.waiting
 
 
 def test_a_job_without_its_holders_names_the_command_for_them(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -357,10 +357,10 @@ def test_a_sum_that_is_noised_has_no_warning() -> None:
 
 @pytest.mark.parametrize("delta", [0.5, 0.2])
 def test_a_delta_that_allows_to_disclose_one_holder_or_row_is_refused(delta: float) -> None:
-    with pytest.raises(ValueError, match="holders it allows to tell one whole"):
+    with pytest.raises(ValueError, match="holders it allows to disclose one whole"):
         JobSpec.model_validate(SPEC | {"data": listed(5, least_rows=8), "privacy": NOISED | {"delta": delta}})
     per_row = {"clip_norm": 1.0, "noise_multiplier": 2.0, "epsilon": 40.0, "delta": delta}
-    with pytest.raises(ValueError, match="rows it allows to tell one whole"):
+    with pytest.raises(ValueError, match="rows it allows to disclose one whole"):
         JobSpec.model_validate(SPEC | {"step": SPEC["step"] | {"per_row": per_row}})  # type: ignore[operator]
 
 
@@ -435,7 +435,7 @@ def test_a_private_job_may_pay_by_worth() -> None:
     [
         ({"evaluation": None}, "measured on rows of your own"),
         ({"data": {"manifest": "blake3:" + "4" * 64}}, "name holders"),
-        ({"privacy": {"noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-5}}, "amounts what noise or masks hide"),
+        ({"privacy": {"noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-5}}, "discloses what noise or masks hide"),
         ({"aggregator": {"name": "median"}}, "plain mean"),
         ({"optimizer": {"name": "adamw", "lr": 0.1}}, "plain mean"),
         ({"overlap": 1}, "plain mean"),

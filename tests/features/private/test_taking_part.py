@@ -9,9 +9,9 @@ from worker.features.private import in_words
     ("rows", "stands", "said"),
     [
         (80, 80, "80 rows"),
-        (None, None, "rows whose number it does not tell"),
-        (80, 100, "80 rows, weighed as what it told first, 100 rows,"),
-        (80, None, "80 rows, weighed as what it told first, rows whose number it does not tell,"),
+        (None, None, "rows without a number"),
+        (80, 100, "80 rows, weighed by its first number, 100 rows,"),
+        (80, None, "80 rows, weighed by its first number, rows without a number,"),
     ],
 )
 def test_a_worker_prints_the_weight_of_its_answers(rows: int | None, stands: int | None, said: str) -> None:

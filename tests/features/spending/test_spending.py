@@ -129,9 +129,9 @@ def test_a_job_beyond_the_budget_is_refused_in_one_sentence_until_the_budget_is_
     said = refused.json()["errors"][0]["detail"]
     assert "and the token alice has 0.00000000000000001 TEST left of its 0.0000000000000001 TEST a day" in said
     free = limits.format_time(bank.market.clock() - 3600 + DAY_S)
-    assert said.endswith(f"so much is free again at {free}")
+    assert said.endswith(f"this amount is free again at {free}")
     assert bank.left(alice, "alice") == 10
-    assert "so much is never free: lower the budget" in bank.post(alice, 101).json()["detail"]
+    assert "this amount is never free: lower the budget" in bank.post(alice, 101).json()["detail"]
     assert bank.post(alice, 10).status_code == 201
     assert bank.post(alice, 1).status_code == 422
     bank.market.clock.now += DAY_S - 3600

@@ -35,7 +35,7 @@ def test_a_plan_has_the_vest_s_terms_and_its_deterrence(tmp_path: Path, prices: 
     assert f"the last {prices} prices of each worker's pay stay locked for 24 h" in told
     assert "2 of 2 validators burn them" in told
     assert "a bond of 0.5 prices" in told
-    assert f"At p = 20% a lie of whoever has all of that locked {words}" in told
+    assert f"At p = 20% a lie of a worker with all of that locked {words}" in told
 
 
 def test_a_plan_without_a_vest_has_no_line_of_it(tmp_path: Path) -> None:

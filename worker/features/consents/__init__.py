@@ -118,7 +118,7 @@ def _find_message_signature(
         return payout_consents.sign_consent_message(facts, message, _load_own_wallet(settings).key)
     if signature is None:
         echo_text(json.dumps(payout_consents.build_typed_data(facts, message)))
-        remedy = f"sign this with the key of {message.payout} (eth_signTypedData_v4), then say the same again with"
+        remedy = f"sign this with the key of {message.payout} (eth_signTypedData_v4), then run the same command with"
         echo_text(f"{remedy} --nonce {message.nonce} --signature 0x…", err=True)
         return None
     try:

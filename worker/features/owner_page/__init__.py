@@ -78,5 +78,5 @@ class OwnerPageFeature(WorkerFeature):
             yield
             return
         with serve_own_page(Outlook(settings, OwnFolder(settings.data)), settings.page) as url:
-            shared.journal.report("page", f"What this worker earns and does: {url}", url=url)
+            shared.journal.report("page", f"This worker's earnings and work: {url}", url=url)
             yield

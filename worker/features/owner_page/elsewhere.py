@@ -125,7 +125,7 @@ class Outlook:
             try:
                 exposed |= stakes.staker(self._open_ledger(facts.instance), self.own.address).exposed > 0
             except MarketError as error:
-                troubles.append(f"chain {facts.chain_id} does not tell: {error}")
+                troubles.append(f"chain {facts.chain_id} does not answer: {error}")
         return exposed
 
     def _find_unredeemed(self, account: JobAccount, troubles: list[str]) -> Unredeemed | None:
@@ -137,7 +137,7 @@ class Outlook:
             owed = Units(max(0, max(account.vouchered, onchain.credited) - paid))
             until = float(ledger.job(account.chain_job).claim_until) if owed else None
         except MarketError as error:
-            troubles.append(f"chain {account.chain_id} does not tell: {error}")
+            troubles.append(f"chain {account.chain_id} does not answer: {error}")
         amount = convert_to_amount(owed, account)
         text = self.own.money(account).text(amount)
         return Unredeemed(account.job, account.chain_id, account.chain_job, str(amount), text, until) if owed else None

@@ -21,7 +21,7 @@ class OwnTable:
 
 
 def build_headline(own: OwnFacts) -> str:
-    works = "works" if own.running else "does not run: what follows is what it left"
+    works = "works" if own.running else "does not run: these are its last records"
     return f"Worker {own.address} {works}. Its folder: {own.folder}"
 
 
@@ -47,7 +47,7 @@ def list_own_tables(own: OwnFacts, elsewhere: Elsewhere) -> Iterator[OwnTable]:
     owed = [(one.job, one.text, _redeem_by(one, own.at)) for one in elsewhere.unredeemed]
     yield OwnTable("To redeem", ("job", "amount", "claims end"), owed, "Everything that is vouchered is redeemed.")
     markets = [(one.market, _describe_market_record(one)) for one in elsewhere.markets]
-    yield OwnTable("Record", ("market", "what it says of this worker"), markets, "No market was asked yet.")
+    yield OwnTable("Record", ("market", "its record of this worker"), markets, "No market was asked yet.")
     stakes = [(f"{one.chain_job} of chain {one.chain_id}", one.text()) for one in elsewhere.stakes]
     yield OwnTable("Stake", ("job", "at risk"), stakes, "Nothing is at stake.")
     rejected = [

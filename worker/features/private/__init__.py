@@ -48,11 +48,11 @@ class TakingPart:
 def in_words(rows: int | None, stands: int | None) -> str:
     """Returns a text on the rows, and on their number when the job was first joined, where that differed."""
     now = _format_row_count(rows)
-    return now if rows == stands else f"{now}, weighed as what it told first, {_format_row_count(stands)},"
+    return now if rows == stands else f"{now}, weighed by its first number, {_format_row_count(stands)},"
 
 
 def _format_row_count(rows: int | None) -> str:
-    return f"{rows} rows" if rows else "rows whose number it does not tell"
+    return f"{rows} rows" if rows else "rows without a number"
 
 
 class HeldRowsFeature(WorkerFeature):

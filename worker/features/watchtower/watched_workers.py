@@ -156,7 +156,7 @@ class WatchedWorker:
         try:
             signer = view.opened(account.chain_job).signer
         except MarketError as error:
-            self._leave_voucher_out(account, f"the chain does not tell its signer: {error}")
+            self._leave_voucher_out(account, f"the chain does not answer its signer: {error}")
             return
         self._offered.remove(account)
         self._judged.add(account.signature)

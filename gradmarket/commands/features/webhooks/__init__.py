@@ -14,7 +14,7 @@ from gradmarket.market.features.webhooks import HAPPENINGS
 from gradmarket.market.views.service_views import USUAL, WebhookView
 from gradmarket.terminal import echo_text
 
-app = typer.Typer(no_args_is_help=True, help="Webhooks: have what happens to your jobs posted to an address.")
+app = typer.Typer(no_args_is_help=True, help="Webhooks: news of your jobs, posted to an address.")
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The webhook's id, of `webhook list`.")]
 
@@ -23,7 +23,7 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The webhook's id,
 def add(
     url: Annotated[str, typer.Argument(metavar="URL", help="Takes the webhooks by POST.")],
     on: Annotated[
-        list[str] | None, typer.Option(help=f"What is told, again for more: {', '.join(HAPPENINGS)}.")
+        list[str] | None, typer.Option(help=f"A happening to post, again for more: {', '.join(HAPPENINGS)}.")
     ] = None,
     market: MarketOption = None,
     token: TokenOption = None,
@@ -75,7 +75,7 @@ def ping(
     if as_json:
         print_json(asked)
     else:
-        echo_text(f"A ping goes to {asked.url}; `gradmarket webhook list` shows what came of it.")
+        echo_text(f"A ping goes to {asked.url}; `gradmarket webhook list` shows whether it arrived.")
 
 
 @app.command()

@@ -123,7 +123,7 @@ def find_fork(one: LogHead, other: LogHead, proof: Sequence[bytes] | None) -> st
     """
     old, new = sorted((one, other), key=lambda head: head.size)
     difference = (
-        f"the service told root 0x{old.root.hex()} over {old.size} leaves, and 0x{new.root.hex()} over {new.size}"
+        f"the service published root 0x{old.root.hex()} over {old.size} leaves, and 0x{new.root.hex()} over {new.size}"
     )
     if old.size == new.size:
         return "" if old.root == new.root else f"{difference}: two histories"

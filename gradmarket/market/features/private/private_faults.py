@@ -59,7 +59,7 @@ def _find_noise_fault(spec: JobFields) -> str:
     if (budget := HolderBudget(spec.privacy)).rounds < 1:
         return f"privacy.epsilon: a single round spends {budget.after(1):.4g}: name more, or a greater noise_multiplier"
     if spec.privacy.delta * (holders := len(data.holders)) >= 1:
-        return f"privacy.delta: of {holders} holders it allows to tell one whole: name less than {1 / holders:.3g}"
+        return f"privacy.delta: of {holders} holders it allows to disclose one whole: name less than {1 / holders:.3g}"
     return ""
 
 
@@ -80,7 +80,7 @@ def _find_correction_fault(spec: JobFields) -> str:
     if spec.aggregator.name != MEAN:
         return "aggregator: control variates are of the mean: leave out aggregator"
     if chosen.name != "sgd" or chosen.settings or chosen.clip is not None or chosen.schedule != Schedule():
-        return "optimizer: control variates follow from what rounds change: take sgd with its lr and no more"
+        return "optimizer: control variates follow from the change of a round: take sgd with its lr and no more"
     if spec.downlink.small:
         return "downlink: control variates follow from exact parameters: leave out downlink"
     return ""
@@ -97,9 +97,7 @@ def _find_worth_fault(spec: JobFields) -> str:
             "evaluation"
         )
     if spec.privacy is not None or data.secure_aggregation is not None:
-        return (
-            "price: worth would tell by amounts what noise or masks hide: leave out privacy and data.secure_aggregation"
-        )
+        return "price: pay by worth discloses what noise or masks hide: leave out privacy and data.secure_aggregation"
     if spec.aggregator.name != MEAN or spec.optimizer.name != "sgd" or spec.overlap:
         return (
             "price: worth counts what each adds to a plain mean: leave out aggregator and overlap, and take the "

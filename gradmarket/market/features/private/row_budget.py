@@ -72,9 +72,8 @@ def find_row_privacy_fault(asked: RowPrivacy | None, rows: int, moves: int, leas
     if least_rows is None:
         return "step.per_row: others must compute the same, and noise is secret: name holders in data, or leave it out"
     if asked.delta * least_rows >= 1:
-        return (
-            f"step.per_row.delta: of {least_rows} rows it allows to tell one whole: name less than {1 / least_rows:.3g}"
-        )
+        least = 1 / least_rows
+        return f"step.per_row.delta: of {least_rows} rows it allows to disclose one whole: name less than {least:.3g}"
     needed, rate = (
         count_row_uses(moves, count_slots(asked, rows, least_rows)),
         compute_row_rate(asked, rows, least_rows),

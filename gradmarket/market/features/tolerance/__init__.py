@@ -8,7 +8,7 @@ def find_sketch_fault(spec: JobFields) -> str:
     if not spec.verifier.sketched:
         return ""
     if not spec.audited:
-        why = 'takes its thresholds from audited tasks: set audit, {"probability": 0.1} say'
+        why = 'takes its thresholds from audited tasks: set audit, such as {"probability": 0.1}'
     elif not spec.replication.replicas == spec.replication.max_replicas >= 2:
         why = "has one wave: set replication.replicas and max_replicas alike, to 2 or more"
     else:
