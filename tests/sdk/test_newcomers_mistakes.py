@@ -148,7 +148,7 @@ SWEEPS: Final[dict[str, tuple[Try, str]]] = {
     ),
     "too large a grid": (lambda d: d.sweep({"seed": range(300)}), "grid: 300 runs are too many at once"),
     "a part of a number": (lambda d: d.sweep({"rows.most": [1]}), "grid: rows.most names a part of rows"),
-    "an unknown argument": (lambda d: d.sweep({"learning_rate": [0.1]}), "learning_rate: no such field; there"),
+    "an unknown argument": (lambda d: d.sweep({"learning_rate": [0.1]}), "learning_rate: no such field; the fields"),
     "a wrong value": (lambda d: d.sweep({"optimizer.lr": [0.1, -1]}), "optimizer.lr: Input should be greater"),
     "a tag of two words": (lambda d: d.sweep({"seed": [1]}, tag="two words"), "tags.0: a tag is one word: letters"),
     "tags as a word": (lambda d: d.sweep({"seed": [1]}, tags="mine"), "tags: give a list, such as ["),
