@@ -14,12 +14,10 @@ from gradmarket.pages import ASSETS
 from requester.api import (
     batching,
     blob_routes,
-    fund_routes,
     hot_route,
     job_routes,
     long_poll,
     payload_uploads,
-    payment_routes,
     problems,
     response_cache,
     round_routes,
@@ -28,17 +26,15 @@ from requester.api import (
 )
 from requester.api.auth_routes import Callers
 from requester.api.callers import Buckets, Rate
-from requester.api.views.job_views import Standing
+from requester.api.job_views import Standing
 from requester.context import Context
 from requester.edge.body import BodyLimit
-from requester.edge.request_log import RequestLog
 from requester.edge.serving import OwnPath
-from requester.edge.token_first import TokenFirst
 from requester.feature import Feature, features_of
 
 ROUTERS: Final = (
     *(routes.router for routes in (worker_routes, payload_uploads, blob_routes, sign_in_routes)),
-    *(sign_in_routes.chain_router, job_routes.router, round_routes.router, payment_routes.router, fund_routes.router),
+    *(sign_in_routes.chain_router, job_routes.router, round_routes.router),
 )
 """The routers, the most used first: FastAPI tries one after the other."""
 
@@ -90,11 +86,9 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     for feature in features_of(context):
         feature.add_middleware(app, context)
     # the middleware added last is the first that a request reaches
-    app.add_middleware(TokenFirst, context=context, callers=app.state.callers)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.body_s)
     for feature in features_of(context):
         feature.limit_requests(app, context)
-    app.add_middleware(RequestLog, meters=context.meters)
     app.add_middleware(OwnPath, path=path_of(context.public_url))
     return app
 

@@ -14,7 +14,6 @@ import uvicorn
 
 from gradmarket.market.fields import find_misspelt_settings, settings_from
 from gradmarket.terminal import echo_text
-from requester import logs
 from requester.app import create_app
 from requester.context import Context
 from requester.edge.serving import EVERYWHERE, build_join_command, build_server_config, open_listener, own_url
@@ -22,7 +21,7 @@ from requester.engine import StageEngine, stages_with
 from requester.feature import features_of
 from requester.folder_lock import lock_data_folder
 from requester.settings import OF_COMPOSE, RequesterSettings
-from requester.wiring import open_context, open_relay
+from requester.wiring import configure_logging, open_context, open_relay
 
 COLLECT: Final = (20_000, 20, 100)
 """Rows and answers are mostly freed by counting: with Python's own thresholds collections take 5 % of the CPU."""
@@ -44,7 +43,7 @@ def serve(
     ours = [name for name in os.environ if not name.upper().startswith("GRADMARKET_WORKER_")]
     for sentence in find_misspelt_settings(RequesterSettings, ours, OF_COMPOSE):
         echo_text(f"warning: {sentence}", err=True)
-    logs.configure_logging(json, settings.log)
+    configure_logging(json, settings.log)
     alone = settings.database_url.startswith("sqlite")
     os.umask(settings.hidden)
     with lock_data_folder(settings.data, alone, settings.hidden), open_listener(settings.host, settings.port) as socket:

@@ -57,8 +57,6 @@ class Context:
     """Gives a new worker gas, on a local chain."""
     chain_trouble: Callable[[], str]
     """Returns why the chain cannot be used; empty where it can."""
-    after_fall: Callable[[Callable[[], object]], None] = lambda _mend: None
-    """Calls the function, until it succeeds, where stored times may be ahead of the clock (store.stored_times)."""
     meters: Meters = field(default_factory=Meters)
     states: LiveStates = field(default_factory=LiveStates)
     turns: MergeTurns = field(default_factory=MergeTurns)

@@ -3,17 +3,15 @@
 import httpx
 
 from gradmarket.market.data.manifest import Manifest, Partition, parse_manifest
-from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
-from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
+from gradmarket.market.errors import JobRefused
+from gradmarket.market.job import JobSpec
+from gradmarket.market.job_parts import PrivateData, ReadyData
 from gradmarket.market.model.sampling import list_training_partitions
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.audit_messages import OTHER_DRAWS
 from gradmarket.network.environment import path_of
-from graphdoc.figures import Range, Ranges
 from graphdoc.tensors import Expected
 from requester.blobs import Blobs
-from requester.model_runner import ModelRunner
 from requester.ready_data import digits
 
 MANIFEST_BYTES = 64 * 2**20
@@ -77,17 +75,17 @@ def check_rows_of_a_task(manifest: Manifest, spec: JobSpec) -> None:
         manifest.named(spec.evaluation.partition)
 
 
-def check_dataset(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Manifest) -> None:
+def check_dataset(blobs: Blobs, spec: JobSpec, manifest: Manifest) -> None:
     """Checks that every partition has enough rows for a task, and that those linked to this service are stored here.
 
-    The held-out partition is read once, so that a bad one is refused now and not after a round. Raises JobRefused.
+    Raises JobRefused.
     """
     check_rows_of_a_task(manifest, spec)
     for partition in list_training_partitions(manifest, spec):
         if partition.link.startswith(OURS):
-            _check_here(blobs, partition)
+            check_here(blobs, partition)
     if spec.evaluation is not None:
-        _check_held_out(blobs, modelling, manifest, manifest.named(spec.evaluation.partition))
+        check_here(blobs, manifest.named(spec.evaluation.partition))
 
 
 def check_inputs(manifest: Manifest, inputs: Expected) -> None:
@@ -103,44 +101,6 @@ def check_inputs(manifest: Manifest, inputs: Expected) -> None:
         raise JobRefused("data.manifest.inputs", reads[:500])
 
 
-def check_rows(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Manifest, ranges: Ranges) -> None:
-    """Checks that every partition stored here has the declared arrays, and no label or index that the model refuses.
-
-    The confined reader reads the partitions one after another, as far as its memory suffices. Those that are stored
-    elsewhere, or do not fit, are checked by the workers that read them (market.rules.faults). The ready dataset needs
-    no check, and partitions that the job does not use stay unread: they may be unserved, and another's. Raises
-    JobRefused.
-    """
-    if isinstance(spec.data, ReadyData):
-        return
-    measured = [manifest.named(spec.evaluation.partition)] if spec.evaluation else []
-    for partition in (*list_training_partitions(manifest, spec), *measured):
-        if partition.link.startswith(OURS) and modelling.may_read_partition(manifest, partition):
-            _check_rows(blobs, modelling, manifest, partition, ranges)
-
-
-def check_first_step(blobs: Blobs, modelling: ModelRunner, publication: Publication, manifest: Manifest) -> None:
-    """Checks that an uploaded document has a loss and a gradient on the first rows stored here. Raises JobRefused."""
-    spec = publication.spec
-    if isinstance(spec.model, ReadyModel) or isinstance(spec.data, PrivateData):
-        return
-    first = next(iter(list_training_partitions(manifest, spec)), None)
-    if first is not None and blobs.has(first.digest) and modelling.may_read_partition(manifest, first):
-        modelling.check_first_step(blobs, publication, manifest, first)
-
-
-def _check_rows(blobs: Blobs, modelling: ModelRunner, manifest: Manifest, partition: Partition, ranges: Ranges) -> None:
-    field = f"data.manifest.partitions.{partition.name}"
-    declared = {name: (Range(0, entry.classes, None),) for name, entry in manifest.inputs.items() if entry.classes}
-    allowed = {**declared, **ranges}
-    try:
-        outside = modelling.outside(blobs, manifest, partition, allowed)
-    except (Refused, RunnerFailed) as error:
-        raise JobRefused(field, f"it cannot be read: {error}") from error
-    if outside is not None:
-        raise JobRefused(field, outside.describe())
-
-
 def _describe_rows(expected: Expected, name: str) -> str:
     if name not in expected:
         return "nothing"
@@ -148,7 +108,7 @@ def _describe_rows(expected: Expected, name: str) -> str:
     return f"{dtype}{list(shape[1:])} a row"
 
 
-def _check_here(blobs: Blobs, partition: Partition) -> None:
+def check_here(blobs: Blobs, partition: Partition) -> None:
     field = f"data.manifest.partitions.{partition.name}"
     linked = partition.link.removeprefix(OURS) if partition.link.startswith(OURS) else partition.digest
     if linked != partition.digest:
@@ -157,11 +117,3 @@ def _check_here(blobs: Blobs, partition: Partition) -> None:
         raise JobRefused(field, f"upload it first: PUT {OURS}{partition.digest}")
     if blobs.length(partition.digest) != partition.bytes:
         raise JobRefused(field, f"it has {blobs.length(partition.digest)} bytes, not {partition.bytes}")
-
-
-def _check_held_out(blobs: Blobs, modelling: ModelRunner, manifest: Manifest, partition: Partition) -> None:
-    _check_here(blobs, partition)
-    try:
-        modelling.held_out(blobs, manifest, partition)
-    except (Refused, RunnerFailed) as error:
-        raise JobRefused("evaluation.partition", f"{partition.name!r} cannot be read: {error}") from error

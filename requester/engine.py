@@ -13,9 +13,8 @@ import structlog
 
 from requester import logs
 from requester.context import Context
-from requester.feature import Feature
+from requester.feature import Feature, look_after
 from requester.meters import record_span
-from requester.moves.probing import look_after
 from requester.stages import (
     aggregate,
     assign,

@@ -9,6 +9,7 @@ from asyncio import Protocol
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from logging import Filter
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -17,6 +18,7 @@ from prometheus_client import Metric
 from sqlalchemy import ColumnElement
 from starlette.datastructures import State
 from starlette.types import ASGIApp
+from structlog.typing import Processor
 
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused
@@ -30,8 +32,9 @@ from gradmarket.market.rules.verifiers.tolerance import Allowed
 from gradmarket.market.terms import Address, Amount, Digest, Units
 from gradmarket.market.wire.log_proofs import LeafKind
 from requester.blobs import Blobs
-from requester.chain.chain_context import ChainContext, OwnerElsewhere
-from requester.context import Context
+from requester.chain.chain_context import ChainContext, Correction, OwnerElsewhere
+from requester.context import Clock, Context
+from requester.model_runner import PublishedModel
 from requester.moves.candidates import CandidatePool
 from requester.moves.replay import MergedRound, MergeInputs
 from requester.notifier import Notifier, Relay
@@ -43,9 +46,6 @@ from requester.store.round_sum import RoundSum
 from requester.store.session import features_in
 from requester.store.tables import Base, Job, JobEvent, Replica, Round, Task, Worker
 from requester.store.work import RowReader, Work
-
-ClockOfService = tuple[Callable[[], float], Callable[[Callable[[], object]], None]]
-"""Unix seconds, and how a function is called, until it succeeds, where stored times may be ahead of them."""
 
 
 class HeardAnswer(NamedTuple):
@@ -190,12 +190,18 @@ class Feature:
     beginning: ClassVar[Beginning | None] = None
     lateness: ClassVar[Lateness | None] = None
     elsewhere: ClassVar[OwnerElsewhere | None] = None
+    correction: ClassVar[Correction | None] = None
     chain_steps: ClassVar[tuple[Callable[[ChainContext], bool], ...]] = ()
     """Each is called in every step of the chain's work, while no other process does any; returns whether it moved."""
     blob_kinds: ClassVar[Mapping[str, Callable[[RowReader, str], bool]]] = {}
     """By the kind under which a job releases a blob: whether a row still needs the digest. Called in the transaction
     that deletes the blob, which has locked it.
     """
+
+    log_processors: ClassVar[tuple[Processor, ...]] = ()
+    """Each sees the lines of a process before the kernel's own (requester.logs)."""
+    log_filters: ClassVar[tuple[Filter, ...]] = ()
+    """Each sees the lines that libraries write."""
 
     log_records: ClassVar[Sequence[LogRecords]] = ()
     """Records of the feature's own tables that are leaves of a job's log."""
@@ -219,9 +225,16 @@ class Feature:
         """
         return nullcontext()
 
-    def open_clock(self) -> ClockOfService | None:
+    def record_process(self, settings: RequesterSettings) -> AbstractContextManager[object]:
+        """Called in every process before its context is made; the result is entered until the context is closed."""
+        return nullcontext()
+
+    def open_clock(self) -> Clock | None:
         """Called before the context is made; returns the service's clock. Without one it is the machine's."""
         return None
+
+    def look_after(self, context: Context) -> None:
+        """Called in every process about once a sweep, within no transaction; may use a part to see whether it works."""
 
     def describe_start(self, settings: RequesterSettings) -> Mapping[str, str]:
         """Called when the service starts; returns the lines that it prints for the feature, by a word."""
@@ -249,11 +262,22 @@ class Feature:
         """Called for a database that several processes share; returns the notifier that reaches them all."""
         return None
 
+    def check_model(self, context: Context, spec: JobSpec, model: PublishedModel, manifest: Manifest) -> None:
+        """Called within no transaction, once a job's model is bounded and its inputs fit. Raises JobRefused."""
+
     def check_publication(self, context: Context, publication: Publication, manifest: Manifest) -> None:
         """Called within no transaction, before a job is published. Raises JobRefused."""
 
     def watch_merge(self, reader: RowReader, job: Job, used: Sequence[Task]) -> MergeWatch | None:
         """Called in the transaction that begins a merge, or resumes one; `used` are the tasks that are merged."""
+        return None
+
+    def evaluate_round(
+        self, context: Context, spec: JobSpec, number: int, publication: Publication, parameters: Callable[[], Arrays]
+    ) -> tuple[dict[str, float], str] | None:
+        """Called within no transaction once a round is merged; returns its metrics, and without any a reason that
+        stops the job.
+        """
         return None
 
     def round_closing(self, work: Work, job: Job, row: Round, merged: MergedRound, now: float) -> None:
@@ -390,6 +414,11 @@ def choose_pool(reader: RowReader, job: Job, now: float) -> type[CandidatePool]:
 
 def lateness_in(reader: RowReader) -> Lateness:
     return next((feature.lateness for feature in features_of(reader) if feature.lateness is not None), Lateness())
+
+
+def look_after(context: Context) -> None:
+    for feature in features_of(context):
+        feature.look_after(context)
 
 
 def features_of(holder: Context | RowReader) -> tuple[Feature, ...]:

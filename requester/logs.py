@@ -3,7 +3,7 @@
 import logging
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO, cast
 
@@ -13,7 +13,6 @@ from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from gradmarket.market.printable import printable_lines
-from requester.part_troubles import ToldOnce, drop_repeated_trouble
 
 HIDDEN: Final = "[hidden]"
 _SECRET_NAMES: Final = re.compile(
@@ -32,8 +31,17 @@ _TASK: Final = re.compile(r"(?P<task>(?P<job>[0-9a-f]{16})(?:-\d+){3})\Z")
 _JOB: Final = re.compile(r"(?P<job>[0-9a-f]{16})\Z")
 
 
-def configure_logging(as_json: bool, level: str = "WARNING", to: TextIO | None = None) -> None:
-    """Configures the whole process: its own lines and those of libraries go to standard error unless `to` is given."""
+def configure_logging(
+    as_json: bool,
+    level: str = "WARNING",
+    to: TextIO | None = None,
+    processors: Sequence[Processor] = (),
+    filters: Sequence[logging.Filter] = (),
+) -> None:
+    """Configures the whole process: its own lines and those of libraries go to standard error unless `to` is given.
+
+    `processors` see its own lines first, and `filters` those of libraries.
+    """
     least = logging.getLevelNamesMapping().get(level.upper(), logging.WARNING)
     rendered: list[Processor] = [
         hide_secrets,
@@ -47,7 +55,7 @@ def configure_logging(as_json: bool, level: str = "WARNING", to: TextIO | None =
     ]
     stream = cast(TextIO, Unfailing(to or sys.stderr))
     structlog.configure(
-        processors=[drop_repeated_trouble, *shared, *rendered],
+        processors=[*processors, *shared, *rendered],
         wrapper_class=structlog.make_filtering_bound_logger(least),
         logger_factory=structlog.WriteLoggerFactory(stream),  # one write a line: other threads write too
     )
@@ -55,7 +63,8 @@ def configure_logging(as_json: bool, level: str = "WARNING", to: TextIO | None =
     handler.setFormatter(
         ProcessorFormatter(foreign_pre_chain=shared, processors=[ProcessorFormatter.remove_processors_meta, *rendered])
     )
-    handler.addFilter(ToldOnce())
+    for each in filters:
+        handler.addFilter(each)
     logging.basicConfig(handlers=[handler], level=max(least, logging.INFO), force=True)
 
 

@@ -5,9 +5,7 @@ Beside them, spans of requests, stages, transactions and their parts, by OpenTel
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from importlib import import_module
-from pathlib import Path
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from opentelemetry import trace
@@ -62,17 +60,8 @@ class Meters:
 
 TRACER: Final = trace.get_tracer("gradmarket")
 """Until a provider is set its spans do nothing, and take a few microseconds."""
-SPAN_FILE: Final = "requester.span_file"
 
 
 def record_span(name: str) -> AbstractContextManager[trace.Span]:
     """Records the block's duration, as a part of the span around it."""
     return TRACER.start_as_current_span(name)
-
-
-def start_tracing(file: Path | None) -> AbstractContextManager[None]:
-    """Appends this process's spans to the file, one JSON object a line, until the end of the block; None: no spans."""
-    if file is None:
-        return nullcontext()
-    written: AbstractContextManager[None] = import_module(SPAN_FILE).write_spans(file)
-    return written

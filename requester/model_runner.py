@@ -11,22 +11,21 @@ from typing import Final, TypeVar
 import numpy as np
 
 from gradmarket.market.data.manifest import Manifest, Partition
-from gradmarket.market.errors import JobRefused, RunnerFailed
+from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.payload_layout import Layout, build_layout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import DocumentModel, ReadyModel
-from gradmarket.market.step import GradientStep, Step
+from gradmarket.market.step import Step
 from gradmarket.market.terms import Digest
 from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.runner.task_cost import compute_task_cost
 from graphdoc import tensors
-from graphdoc.cost import EVALUATION_ROWS, evaluation_cost, pass_sizes
+from graphdoc.cost import pass_sizes
 from graphdoc.document.graph import Document
-from graphdoc.document.schema import parse_document, set_arithmetic
+from graphdoc.document.schema import set_arithmetic
 from graphdoc.figures import Ranges
 from graphdoc.tensors import Expected
-from graphdoc.values import Outside
 from requester.blobs import Blobs
 from requester.merge_turns import SPARE_THREADS
 
@@ -37,19 +36,11 @@ BOUNDING: Final = "bounding"
 GIB: Final = 2**30
 UNBOUNDED: Final = 2**60
 """Bytes that no pass takes."""
-FASTEST: Final = 10**11
-"""Operations a second that no runner exceeds: an evaluation of more than these in its time cannot end."""
 METRICS_S: Final = 30.0
 """Seconds of wall time that a job's metrics of all held-out rows may take; other jobs wait meanwhile."""
-FIRST_METRICS_S: Final = 10.0
-"""The same before the job begins, on a service that may have more to do later."""
-FIRST_STEP: Final = 3 * 10**10
-"""Operations of the forward pass of a first step that is computed here before a job begins: seconds."""
 AT_ONCE: Final = 1 + SPARE_THREADS
 """Evaluations of rounds that run at once, each in memory of its own."""
 Kind = TypeVar("Kind", bound=Runner)
-IN_ORDER: Final = 100_000
-"""Most checked partitions that are remembered."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +79,6 @@ class ModelRunner:
         settings = RunnerSettings(memory_bytes=model_memory)
         self._evaluating = [(threading.Lock(), Runner(settings)) for _ in range(AT_ONCE)]
         self._reading = threading.Lock()
-        self._in_order: dict[str, None] = {}
         self._held_out: OrderedDict[str, dict[str, np.ndarray]] = OrderedDict()
         self.memory = model_memory
         self._lent = threading.Lock(), dict[tuple[type[Runner], int], Runner]()
@@ -194,65 +184,6 @@ class ModelRunner:
             peak = self._runner.bound(*pass_sizes(step.room, rows), by_row=step.by_row).peak_bytes if rows else peak
         raise JobRefused("step.microbatch", f"{takes}: {f'set it to {rows}' if rows else 'take a smaller model'}")
 
-    def check_evaluation(self, blobs: Blobs, model: PublishedModel, rows: int) -> None:
-        """Checks that `rows` held-out rows can be evaluated here, by their bound. Raises JobRefused,
-        DocumentRefused.
-        """
-        self._check_cost(model, blobs.read(model.evaluation or model.document), rows, EVALUATION_ROWS)
-        if model.metrics is not None:
-            self._check_cost(model, blobs.read(model.metrics), rows, rows, FIRST_METRICS_S)
-
-    def _check_cost(
-        self, model: PublishedModel, document: bytes, rows: int, at_once: int, seconds: float = math.inf
-    ) -> None:
-        with self._lock:
-            self._runner.turn(model.child, publishes=model.child == PUBLISHING)
-            bound = self._runner.bound_evaluation(document, *pass_sizes(rows, at_once))
-        needed, most = evaluation_cost(parse_document(document), bound, rows, at_once), self._runner.settings
-        if needed.memory - bound.idle_bytes > most.memory_bytes:
-            raise JobRefused(
-                "evaluation", f"it takes {needed.memory} bytes, more than this machine has: hold out fewer rows"
-            )
-        if needed.operations > min(seconds, most.seconds) * FASTEST:
-            raise JobRefused("evaluation", f"{needed.operations:.3g} operations are too many: hold out fewer rows")
-
-    def check_first_step(
-        self,
-        blobs: Blobs,
-        publication: Publication,
-        manifest: Manifest,
-        partition: Partition,
-        most: float = FIRST_STEP,
-    ) -> None:
-        """Raises JobRefused where the loss or gradient of the first rows of a partition stored here is not finite.
-
-        The job's own child computes the rows of one pass. A forward pass of more than `most` operations, or a step that
-        exceeds this machine's memory or time, is left to the workers.
-        """
-        rows = min(partition.rows, publication.spec.step.pass_rows)
-        with self._lock:
-            arrays = self._runner.read_partition(manifest, partition, blobs.read(partition.digest))
-            self._runner.turn(publication.digest)
-            document = self._runner.load(blobs.read(publication.document))
-            if self._runner.bound_evaluation(blobs.read(publication.document), rows).operations > most:
-                return
-            state = tensors.unpack_tensors(blobs.read(publication.parameters), document.state)
-            batch = {name: array[:rows] for name, array in arrays.items()}
-            try:
-                answer = self._runner.compute(state, batch, bytes(32), GradientStep(rows=rows))
-            except RunnerFailed:
-                return
-        where = f"on the first {rows} rows of {partition.name}"
-        if not np.isfinite(answer["loss"]):
-            complaint = f"its loss {where} is {float(answer['loss'])}: nothing can be trained on it"
-            raise JobRefused("model.document", complaint)
-        for name in (entry.name for entry in document.trainable):
-            if not np.isfinite(answer[name]).all():
-                complaint = (
-                    f"the gradient of {name} {where} is not finite: look for a root, a logarithm or a division at 0"
-                )
-                raise JobRefused("model.document", complaint)
-
     def held_out(self, blobs: Blobs, manifest: Manifest, partition: Partition) -> dict[str, np.ndarray]:
         """Returns the rows of a partition stored here, read by the runner; the last ones are cached. Raises Refused."""
         key = manifest.key(partition)
@@ -271,21 +202,6 @@ class ModelRunner:
             math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in manifest.batch(partition.rows).values()
         )
         return 2 * (partition.bytes + arrays) <= self._runner.settings.memory_bytes
-
-    def outside(self, blobs: Blobs, manifest: Manifest, partition: Partition, ranges: Ranges) -> Outside | None:
-        """Returns the first value outside its range in a partition stored here, or None; a good one is not read again.
-
-        Raises Refused where its arrays differ from the manifest's.
-        """
-        key = f"{manifest.key(partition)} {sorted(ranges.items())}"
-        if key in self._in_order:
-            return None
-        value = self._runner.check_partition(manifest, partition, blobs.read(partition.digest), ranges)
-        if value is None:
-            self._in_order[key] = None
-            while len(self._in_order) > IN_ORDER:
-                self._in_order.pop(next(iter(self._in_order)))
-        return value
 
     def evaluate(
         self,
@@ -314,6 +230,12 @@ class ModelRunner:
         return {**means.values, **defined, "loss": means.loss}
 
     @contextmanager
+    def hold_posting_runner(self) -> Iterator[Runner]:
+        """Yields the runner of the work before jobs begin, to one caller at a time."""
+        with self._lock:
+            yield self._runner
+
+    @contextmanager
     def lend(self, kind: type[Kind], threads: int) -> Iterator[Kind]:
         """Yields a runner of a feature's kind on `threads` threads, to one caller at a time; the last
         one stays warm.
@@ -333,8 +255,8 @@ class ModelRunner:
     def _take_runner(self, job: str, first: bool) -> Iterator[Runner]:
         """Yields the runner of posting, or a free one, best that with the job's child; waits where none is free."""
         if first:
-            with self._lock:
-                yield self._runner
+            with self.hold_posting_runner() as runner:
+                yield runner
             return
         by_warmth = sorted(self._evaluating, key=lambda one: not one[1].children.is_warm(job))
         free = (one for one in by_warmth if one[0].acquire(blocking=False))

@@ -26,12 +26,11 @@ from gradmarket.market.terms import Address
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.chain_errors import ChainError
 from gradmarket.runner.machine_limits import choose_memory
-from requester import blobs, keys
-from requester.chain.chain_context import ChainContext, ChainPolicy
+from requester import blobs, keys, logs
+from requester.chain.chain_context import ChainContext, ChainPolicy, Correction
 from requester.chain.chain_worker import ChainWorker, local_grant
 from requester.context import Context, open_work
 from requester.features import FEATURES
-from requester.meters import start_tracing
 from requester.model_runner import ModelRunner
 from requester.notifier import Notifier, Relay
 from requester.settings import LEAST_MODEL_MEMORY, RequesterSettings
@@ -80,6 +79,13 @@ def open_chain(settings: RequesterSettings) -> Chain:
     return Chain(web3, known, Ledger(web3, known), process)
 
 
+def configure_logging(as_json: bool, level: str) -> None:
+    """Configures this process's logs as `requester.logs` does, with the features' processors and filters."""
+    processors = [each for feature in FEATURES for each in feature.log_processors]
+    filters = [each for feature in FEATURES for each in feature.log_filters]
+    logs.configure_logging(as_json, level, processors=processors, filters=filters)
+
+
 def open_relay(settings: RequesterSettings) -> Relay | None:
     """Returns the relay that notifies the processes that run the stages; None where this one does."""
     if settings.stages == "embedded":
@@ -105,10 +111,10 @@ def open_context(settings: RequesterSettings, public_url: str, relay: Relay | No
     """Yields a context for one process, closed at the end of the block; `relay` as in open_relay."""
     private_folder(settings.data, settings.hidden)
     with ExitStack() as stack:
-        stack.enter_context(start_tracing(settings.tracing))
+        for feature in FEATURES:
+            stack.enter_context(feature.record_process(settings))
         engine = connect_database(settings.database_url)
-        opened = next(filter(None, (feature.open_clock() for feature in FEATURES)), None)
-        clock, after_fall = opened or (time.time, lambda _mend: None)
+        clock = next(filter(None, (feature.open_clock() for feature in FEATURES)), time.time)
         stack.callback(engine.dispose)
         check_unfinished(engine)
         schema.upgrade_schema(engine)
@@ -137,7 +143,6 @@ def open_context(settings: RequesterSettings, public_url: str, relay: Relay | No
             blobs=blobs.open_blob_store(settings),
             notifier=notifier,
             clock=clock,
-            after_fall=after_fall,
             domain=chain.deployment.domain,
             signer=signing.signer_of(signer),
             signer_address=signing.address_of(signer),
@@ -196,6 +201,7 @@ def _build_chain_context(
         grant=grant,
         steps=tuple(step for feature in FEATURES for step in feature.chain_steps),
         extend_log=extend_log,
+        correction=next((one.correction for one in FEATURES if one.correction is not None), Correction()),
         revive=chain.process.revive if chain.process else bool,
     )
 

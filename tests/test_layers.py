@@ -53,13 +53,11 @@ REQUESTER: Final = {
     **dict.fromkeys(
         (
             "folder_lock",
-            "part_troubles",
             "dataset",
             "model_runner",
             "ready_data",
             "logs",
             "meters",
-            "span_file",
         ),
         0,
     ),
@@ -221,7 +219,7 @@ BY_NAME: Final = {
     "graphdoc.plugins",
     "graphdoc.runner.forking",
     "requester.features.many_machines",
-    "requester.meters",
+    "requester.features.tracing",
 }
 """Modules that import by a name out of a fixed list."""
 

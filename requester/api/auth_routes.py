@@ -15,7 +15,6 @@ from gradmarket.market.terms import Address, Role
 from gradmarket.network import check_release
 from requester.api.callers import Buckets, parse_bearer_token, retry_after
 from requester.api.problems import describe_problems
-from requester.api.state import get_context
 from requester.context import Context
 from requester.store import identities
 from requester.store.remembered import Remembered
@@ -31,6 +30,15 @@ WRONG_TOKEN: Final = (
 _bearer = HTTPBearer(auto_error=False, description="A requester's API token, or a worker's session token.")
 
 
+async def get_context(request: Request) -> Context:
+    """Returns the context that the composition root stored on the application."""
+    context: Context = request.app.state.context
+    return context
+
+
+Here = Annotated[Context, Depends(get_context)]
+
+
 @dataclass(frozen=True)
 class Identity:
     role: str
@@ -42,7 +50,7 @@ class Identity:
 
 
 async def _require_identity(
-    context: Annotated[Context, Depends(get_context)],
+    context: Here,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
     request: Request,
 ) -> Identity:
@@ -119,7 +127,7 @@ async def _not_too_often(request: Request, context: Context, subject: str) -> No
 
 
 async def _anyone_or_nobody(
-    context: Annotated[Context, Depends(get_context)],
+    context: Here,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
     request: Request,
 ) -> Identity | None:

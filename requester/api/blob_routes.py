@@ -10,10 +10,9 @@ from starlette.concurrency import run_in_threadpool
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.fields import DIGEST
 from gradmarket.market.terms import Address, Digest, Role
-from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
+from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Here, Identity, Submitter, token_needed
 from requester.api.callers import through_proxy
 from requester.api.problems import Responses, describe_problems
-from requester.api.state import Here
 from requester.api.streams import consume_stream
 from requester.blobs.disk import Incoming
 from requester.context import Context

@@ -6,13 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
 
 from starlette.types import Scope
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-FORWARDED: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
-"""Headers that proxies add."""
 
 
 def resolve_caller(scope: Scope, trusted: frozenset[Network]) -> str:
@@ -38,17 +35,12 @@ def unmap_ipv4(host: str) -> str:
     return host if mapped is None else str(mapped)
 
 
-def speaks_for_others(scope: Scope, trusted: frozenset[Network]) -> bool:
-    """Returns whether the client forwards requests of others, by its headers, and is no trusted proxy."""
-    return not _is_proxy(scope, trusted) and any(name in FORWARDED for name, _ in scope["headers"])
-
-
 def through_proxy(scope: Scope, trusted: frozenset[Network]) -> bool:
     """Returns whether a trusted proxy passed the request on; a client beside it has its address, but not its header."""
-    return _is_proxy(scope, trusted) and any(_list_header_values(scope, b"x-forwarded-for"))
+    return is_proxy(scope, trusted) and any(_list_header_values(scope, b"x-forwarded-for"))
 
 
-def _is_proxy(scope: Scope, trusted: frozenset[Network]) -> bool:
+def is_proxy(scope: Scope, trusted: frozenset[Network]) -> bool:
     client = scope.get("client")
     return bool(client and is_in_networks(unmap_ipv4(client[0]), trusted))
 
@@ -58,25 +50,6 @@ def parse_bearer_token(scope: Scope) -> str | None:
     sent = next(iter(_list_header_values(scope, b"authorization")), "")
     scheme, _, token = sent.partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
-
-
-def compute_subnet(host: str) -> str:
-    """Returns the unit of rate limits: the /64 of an IPv6 address, since a subscriber has 2^64 addresses."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    return host if address.version == 4 else str(ipaddress.ip_network((address, 64), strict=False))
-
-
-SITE: Final = 16
-"""Busy /64 networks of IPv6 at once in a /48, which a customer gets whole: 65,536 of them."""
-
-
-@lru_cache(maxsize=4096)
-def find_site_network(name: str) -> str | None:
-    """Returns the /48 of an IPv6 address's /64, as `subnet` names it; None for any other name. It has SITE limits."""
-    return str(ipaddress.ip_network(name).supernet(new_prefix=48)) if name.endswith("/64") else None
 
 
 def _list_header_values(scope: Scope, name: bytes) -> list[str]:

@@ -3,26 +3,28 @@
 from collections.abc import Sequence
 from functools import partial
 from secrets import randbits, token_bytes, token_hex
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, HTTPException, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
+from pydantic import ValidationError
 
-from gradmarket.market.errors import IllegalTransition, NotFound
-from gradmarket.market.fields import TAG, Labels
+from gradmarket.market.errors import IllegalTransition, JobRefused, NotFound, Refused
+from gradmarket.market.fields import TAG, Labels, faults_of
+from gradmarket.market.job import JobSpec
+from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Digest, JobState, Role
 from gradmarket.market.views.job_views import JobView
 from gradmarket.market.views.service_views import Page
-from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
+from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Here, Identity, Submitter, token_needed
 from requester.api.blob_routes import ELSEWHERE, KEPT, PART, WHOLE, build_blob_response
 from requester.api.idempotency import Key, answer_once, digest_body, find_answer
+from requester.api.job_views import Standing, job_view, read_standing
 from requester.api.paging import MOST, CostliestLimit, Cursor, load_page_rows
-from requester.api.posted_job import SCHEMA, parse_posted_job
 from requester.api.problems import describe_problems
 from requester.api.response_cache import Recent, Source
-from requester.api.state import Here
-from requester.api.views.job_views import Standing, job_view, read_standing
 from requester.context import Context
 from requester.feature import beginning_of
 from requester.moves.admission import admit_job, complete_spec, lay_out
@@ -38,6 +40,9 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 JobPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,64}$")]
 NO_JOB = describe_problems(404)
+JOB: Final = {"application/json": {"schema": {"$ref": "#/components/schemas/JobSpec"}}}
+POSTED: Final = {"content": JOB, "required": True}
+"""The body of a posted job in `/openapi.json`: amounts with a unit become the token's smallest unit first."""
 STEER = {**ROLE, **describe_problems(404, 409)}
 
 
@@ -91,6 +96,24 @@ def standing_of(
     return standings.get(job.id, mark, source, partial(read_standing, reader, job, context.clock()))
 
 
+def parse_posted_job(context: Context, body: dict[str, Any]) -> JobSpec:
+    """Raises RequestValidationError with the body's fields, as FastAPI does; Refused for another token's amounts."""
+    try:
+        smallest = in_smallest(body, lambda: TokenUnit.of(context.chain_facts))
+        return JobSpec.model_validate(beginning_of(context).fill_posted(context, smallest))
+    except ValidationError as error:
+        entries = [{**entry, "loc": ("body", *entry["loc"])} for entry in faults_of(error)]
+        raise RequestValidationError(entries, body=body) from error
+
+
+def amount_of(context: Here, written: str, field: str = "amount") -> int:
+    """Returns an amount in the smallest unit. Raises JobRefused for one that this service's token does not have."""
+    try:
+        return TokenUnit.of(context.chain_facts).parse(written)
+    except Refused as error:
+        raise JobRefused(field, error.detail) from error
+
+
 @router.post(
     "",
     operation_id="create_job",
@@ -98,7 +121,7 @@ def standing_of(
     response_model=JobView,
     responses={**ROLE, **describe_problems(409)},
     summary="Post a job; workers will see its model and data",
-    openapi_extra={"requestBody": SCHEMA},
+    openapi_extra={"requestBody": POSTED},
 )
 def submit(
     context: Here, identity: Submitter, body: Annotated[dict[str, Any], Body()], key: Key = None

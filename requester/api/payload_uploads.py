@@ -20,11 +20,10 @@ from gradmarket.market.wire.base import ReplicaField
 from gradmarket.market.wire.framing import HEAD, MissingParts, ReceivedBytes
 from gradmarket.market.wire.poll import PayloadPart, PollRequest, RefusedItem
 from graphdoc.encoding import Bytes
-from requester.api.auth_routes import SAME_RELEASE, Worker
+from requester.api.auth_routes import SAME_RELEASE, Here, Worker
 from requester.api.batching import WorkerBatchers
 from requester.api.hot_route import parse_poll_request
 from requester.api.problems import describe_problems
-from requester.api.state import Here
 from requester.api.streams import Parts, by_pieces
 from requester.blobs.disk import Incoming
 from requester.context import Context

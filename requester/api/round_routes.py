@@ -9,10 +9,10 @@ from fastapi import APIRouter, Path
 from gradmarket.market.rules import overlap
 from gradmarket.market.views.job_views import RoundView, UpdatePath, UpdateView
 from gradmarket.market.views.service_views import Page
+from requester.api.auth_routes import Here
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404, unit_of
+from requester.api.job_views import round_view
 from requester.api.paging import MOST, Cursor, Limit, load_list_page
-from requester.api.state import Here
-from requester.api.views.job_views import round_view
 from requester.moves import blob_cleanup
 from requester.store import blob_needs, jobs, listings
 from requester.store.tables import Round

@@ -18,9 +18,8 @@ from gradmarket.market.sign_in_message import SignInMessage, check_wallet
 from gradmarket.market.signing import Signer
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.sign_in import STATEMENT, ChainFacts, Session, SignIn, SignInNonce
-from requester.api.auth_routes import WORKER
+from requester.api.auth_routes import WORKER, Here
 from requester.api.callers import network_of, resolve_caller
-from requester.api.state import Here
 from requester.context import Context
 from requester.feature import features_of
 from requester.store import identities

@@ -19,7 +19,7 @@ from requester.api.payload_uploads import FramedBody, PayloadReceiver
 from requester.api.problems import describe_problems
 from requester.context import Context
 from requester.exchange import outbox
-from requester.moves.probing import look_after
+from requester.feature import look_after
 from requester.notifier import worker_topic
 
 router = APIRouter(prefix="/v1/work", tags=["work"], route_class=HotRoute)

@@ -109,6 +109,19 @@ class OwnerElsewhere(Protocol):
 
 
 @dataclass(frozen=True)
+class Correction:
+    """How a feature corrects rows by the chain, after a re-org or where a backup was restored; by default it does not.
+
+    Each returns whether any row changed.
+    """
+
+    mark_forgotten_transactions: Callable[["ChainContext"], bool] = lambda _chain: False
+    """Called in every step; has transactions sent again that the chain forgot."""
+    correct_batches: Callable[["ChainContext", str], bool] = lambda _chain, _job: False
+    """Called for a job after a disconnect, and where the contract expects another batch of it."""
+
+
+@dataclass(frozen=True)
 class ChainContext:
     """`begin` opens a writing transaction, `reading` a read-only one. Only this service sends with `key`."""
 
@@ -134,6 +147,7 @@ class ChainContext:
     """The features' chain work in every step; each returns whether it moved (requester.feature)."""
     extend_log: Callable[["ChainContext", str], LogHead | None] = lambda _chain, _job: None
     """Brings a job's log up to now and returns its head, which the next batch carries (requester.feature)."""
+    correction: Correction = field(default_factory=Correction)
     holder: str = field(default_factory=own_name)
     """Identifies this process among those that share the database."""
 

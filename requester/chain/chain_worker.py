@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+import structlog
 from sqlalchemy import exists, or_, select
 
 from contracts import local
@@ -13,9 +14,8 @@ from contracts.ledger import Ledger
 from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.terms import Address, Amount, JobState, TaskState, Units
 from gradmarket.network.chain_errors import ChainUnreachable, ForeignChain, GasTooDear, LocalChainFailed, NodeRefused
-from requester import part_troubles
-from requester.chain import funding, mirror, reconcile, reservations, sender, settlement_batches
-from requester.chain.chain_context import UNBATCHED, UNDER_WAY, ChainContext, ToSign
+from requester.chain import funding, mirror, reservations, sender, settlement_batches
+from requester.chain.chain_context import UNBATCHED, UNDER_WAY, ChainContext, ToSign, with_money
 from requester.store import leader_leases, tasks
 from requester.store.progress import CHAIN
 from requester.store.tables import Earned, Job, Task, Transaction, Trouble
@@ -26,6 +26,9 @@ GAS_MONEY: Final = 10**19
 """Wei that the sender keeps on a local chain."""
 LOOK_S: Final = 5.0
 """Longest time between full steps, in seconds, even where neither notifier, database nor chain reports any work."""
+
+
+log = structlog.get_logger("gradmarket.parts")
 
 
 class ChainWorker:
@@ -122,17 +125,16 @@ class ChainWorker:
 
     def _store_trouble(self) -> None:
         """Stores `trouble` when it changed, so that every process can report it; only the lease holder gets here."""
+        if self._told == self.trouble:
+            return
         if self.trouble:
-            part_troubles.note_trouble(part_troubles.CHAIN, self.trouble)
-        else:
-            part_troubles.note_recovery(part_troubles.CHAIN)
-        if self._told != self.trouble:
-            with self._chain.begin() as work:
-                before = work.get(Trouble, CHAIN)
-                if before is not None and before.said and not self.trouble:
-                    tasks.offer_declined_again(work, self._chain.clock())
-                work.session.merge(Trouble(part=CHAIN, said=self.trouble))
-            self._told = self.trouble
+            log.error("it does not work", part=CHAIN, error=self.trouble)
+        with self._chain.begin() as work:
+            before = work.get(Trouble, CHAIN)
+            if before is not None and before.said and not self.trouble:
+                tasks.offer_declined_again(work, self._chain.clock())
+            work.session.merge(Trouble(part=CHAIN, said=self.trouble))
+        self._told = self.trouble
 
     @property
     def sender(self) -> Address:
@@ -157,18 +159,23 @@ class ChainWorker:
         if self._connected:
             self._chain.ledger.verify_instance()
             return
-        self._chain.ledger.verify()
-        reconcile.correct_all_jobs(self._chain)
+        chain = self._chain
+        chain.ledger.verify()
+        chain.correction.mark_forgotten_transactions(chain)
+        with chain.reading() as reader:
+            ids = [job.id for job in with_money(reader)]
+        for job_id in ids:
+            chain.correction.correct_batches(chain, job_id)
+            mirror.copy_job_from_chain(chain, job_id)
         self._connected = True
 
     def _run_parts(self) -> bool:
         chain = self._chain
-        moved = reconcile.mark_forgotten_transactions(chain)
+        moved = chain.correction.mark_forgotten_transactions(chain)
         moved |= self._record_outcomes()
         dear: GasTooDear | None = None
         for part in (
             funding.open_jobs,
-            funding.top_up_jobs,
             reservations.post_reservations,
             settlement_batches.settle_due_batches,
             funding.close_jobs,

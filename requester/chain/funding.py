@@ -37,20 +37,6 @@ def open_jobs(chain: ChainContext) -> bool:
     return any(_open_escrow(chain, job) for job in jobs)
 
 
-def top_up_jobs(chain: ChainContext) -> bool:
-    """Deposits the money added to jobs' budgets; returns whether anything was posted. An owner does this itself."""
-    if chain.owner is not None:
-        return False
-    with chain.reading() as reader:
-        raised = select(Job).where(Job.chain_job.is_not(None), Job.ended_at.is_(None), Job.budget > Job.deposited)
-        jobs = [
-            job
-            for job in reader.session.scalars(raised)
-            if not sender.under_way(reader, TransactionKind.TOP_UP, job.id)
-        ]
-    return sum(_top_up(chain, job) for job in jobs) > 0
-
-
 def close_jobs(chain: ChainContext) -> bool:
     """Withdraws the unreserved money of jobs that are over, and after claimUntil refunds all unearned money.
 
@@ -87,7 +73,7 @@ def _open_escrow(chain: ChainContext, job: Job) -> bool:
         return _store_wait_reason(chain, job.id, why)
     if chain.ledger.allowance(chain.sender) < deposit:
         return post_approval(chain)
-    return _post_call(chain, job.id, TransactionKind.OPEN, calls.open_job(chain.market, compute_job_terms(chain, job)))
+    return post_call(chain, job.id, TransactionKind.OPEN, calls.open_job(chain.market, compute_job_terms(chain, job)))
 
 
 def _await_owner(chain: ChainContext, elsewhere: OwnerElsewhere, job: Job) -> bool:
@@ -100,16 +86,6 @@ def _await_owner(chain: ChainContext, elsewhere: OwnerElsewhere, job: Job) -> bo
     with chain.begin() as work:
         outcomes.record_escrow_opening(work, lock_row(work, Job, job.id), opening.job, chain.clock())
     return True
-
-
-def _top_up(chain: ChainContext, job: Job) -> bool:
-    added = Units(job.budget - job.deposited)
-    deposit = Amount(added * int(job.unit))
-    if not has_money(chain, deposit):
-        return False
-    if chain.ledger.allowance(chain.sender) < deposit:
-        return post_approval(chain)
-    return _post_call(chain, job.id, TransactionKind.TOP_UP, calls.top_up(chain.market, job.chain_job or 0, added))
 
 
 def has_money(chain: ChainContext, deposit: Amount) -> bool:
@@ -141,7 +117,7 @@ def post_approval(chain: ChainContext) -> bool:
     with chain.reading() as reader:
         if sender.under_way(reader, TransactionKind.APPROVE):
             return False
-    return _post_call(
+    return post_call(
         chain, None, TransactionKind.APPROVE, escrow.build_approval_call(chain.ledger.deployment.token, chain.market)
     )
 
@@ -151,14 +127,14 @@ def _close_escrow(chain: ChainContext, job: Job) -> bool:
     now = chain.ledger.job(chain_job)
     if chain.ledger.next_time() > now.claim_until:
         left = now.deposited > now.credited
-        return left and _post_call(chain, job.id, TransactionKind.REFUND, calls.refund(chain.market, chain_job))
+        return left and post_call(chain, job.id, TransactionKind.REFUND, calls.refund(chain.market, chain_job))
     free = Units(now.deposited - now.reserved - compute_kept_back(chain, job))
     if free <= 0:
         return False
-    return _post_call(chain, job.id, TransactionKind.WITHDRAW, calls.withdraw_free(chain.market, chain_job, free))
+    return post_call(chain, job.id, TransactionKind.WITHDRAW, calls.withdraw_free(chain.market, chain_job, free))
 
 
-def _post_call(chain: ChainContext, job_id: str | None, kind: TransactionKind, call: Call) -> bool:
+def post_call(chain: ChainContext, job_id: str | None, kind: TransactionKind, call: Call) -> bool:
     try:
         quoted = sender.quote_call(chain, call)
     except ContractRefused as error:

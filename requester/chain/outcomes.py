@@ -30,7 +30,7 @@ def record_sending(work: Work, row_id: int, now: float, error: str) -> None:
     if error or row.state != TransactionState.PREPARED:
         return
     row.state = TransactionState.SENT
-    for batch in _list_transaction_batches(work, row_id):
+    for batch in list_transaction_batches(work, row_id):
         if batch.state == BatchState.PREPARED:
             work.set_state_now(batch, BatchState.SENT)
 
@@ -43,7 +43,7 @@ def record_outcome(work: Work, ledger: Ledger, row_id: int, outcome: Outcome, ha
         case Mined(receipt):
             _store_receipt(row, TransactionState.MINED, receipt)
             if row.kind == TransactionKind.SETTLE:
-                for batch in _list_transaction_batches(work, row.id):
+                for batch in list_transaction_batches(work, row.id):
                     record_settlement(work, batch, now)
             if row.kind == TransactionKind.OPEN and row.job_id is not None:
                 job = lock_row(work, Job, row.job_id)
@@ -56,16 +56,6 @@ def record_outcome(work: Work, ledger: Ledger, row_id: int, outcome: Outcome, ha
         case _:
             row.state, row.error = TransactionState.LOST, "its nonce was used by another transaction"
             _apply_failure(work, row, now)
-
-
-def undo_outcome(work: Work, row: Transaction) -> None:
-    """Undoes an outcome that the chain forgot: the bytes are sent again, and the batch is no longer settled.
-
-    `gas` stays: it shows that the transaction was mined once, and others may have relied on it.
-    """
-    row.state, row.block, row.sent_at = TransactionState.PREPARED, None, None
-    for batch in _list_transaction_batches(work, row.id):
-        put_back(work, batch)
 
 
 def record_settlement(work: Work, batch: Batch, now: float) -> None:
@@ -96,12 +86,12 @@ def _store_receipt(row: Transaction, state: TransactionState, receipt: Receipt) 
 
 def _apply_failure(work: Work, row: Transaction, now: float) -> None:
     """Keeps the batch without its transaction; settlement_batches checks the chain and posts it again if needed."""
-    for batch in _list_transaction_batches(work, row.id):
+    for batch in list_transaction_batches(work, row.id):
         put_back(work, batch)
         batch.transaction_id = None
     if row.job_id is not None:
         record_event(work, row.job_id, "transaction_failed", now, purpose=row.kind, hash=row.hash, reason=row.error)
 
 
-def _list_transaction_batches(reader: RowReader, row_id: int) -> list[Batch]:
+def list_transaction_batches(reader: RowReader, row_id: int) -> list[Batch]:
     return list(reader.session.scalars(select(Batch).where(Batch.transaction_id == row_id)))

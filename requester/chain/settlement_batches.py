@@ -19,7 +19,7 @@ from gradmarket.market.messages import LogHead
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import BatchState
 from gradmarket.network.chain_errors import ContractRefused
-from requester.chain import escrow, reconcile, sender
+from requester.chain import escrow, sender
 from requester.chain.chain_context import UNBATCHED, ChainContext, ChainPolicy, TransactionKind, record_once, with_money
 from requester.store import disclosure
 from requester.store.tables import Batch, Earned, Job, Task
@@ -145,6 +145,6 @@ def assign_earned_rows(work: Work, batch: Batch, rows: Sequence[Earned]) -> None
 def _handle_refusal(chain: ChainContext, draft: BatchDraft, error: ContractRefused) -> bool:
     """Handles a refusal: after a wrong number, records the batches that only the chain has; else records an event."""
     if error.name == "WrongBatch":
-        return reconcile.put_right(chain, draft.job_id)
+        return chain.correction.correct_batches(chain, draft.job_id)
     record_once(chain, draft.job_id, "settlement_refused", batch=draft.number, reason=str(error))
     return False

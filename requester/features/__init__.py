@@ -32,23 +32,31 @@ from requester.features.metrics import MetricsFeature
 from requester.features.owner_key import OwnerKeyFeature
 from requester.features.pages import PagesFeature
 from requester.features.part_merges import PartMergesFeature
+from requester.features.part_troubles import PartTroublesFeature
 from requester.features.planted import PlantedFeature
 from requester.features.price_guide import PriceGuideFeature
 from requester.features.private import PrivateFeature
 from requester.features.proven import ProvenFeature
 from requester.features.rate_limits import RateLimitsFeature
+from requester.features.reconcile import ReconcileFeature
 from requester.features.records import RecordsFeature
 from requester.features.reputation import ReputationFeature
+from requester.features.request_log import RequestLogFeature
+from requester.features.row_checks import RowChecksFeature
 from requester.features.secure_sums import SecureSumsFeature
 from requester.features.slow_clients import SlowClientsFeature
 from requester.features.spending import SpendingFeature
 from requester.features.stakes import StakesFeature
+from requester.features.token_first import TokenFirstFeature
 from requester.features.tolerance import ToleranceFeature
+from requester.features.top_ups import TopUpsFeature
+from requester.features.tracing import TracingFeature
 from requester.features.vesting import VestingFeature
 from requester.features.webhooks import WebhooksFeature
 from requester.features.windows import WindowsFeature
 
 FEATURES: Final[tuple[Feature, ...]] = (
+    PartTroublesFeature(),
     HealthFeature(),
     ClockStepsFeature(),
     AuditsFeature(),
@@ -56,6 +64,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ProvenFeature(),
     AdaptiveFeature(),
     EvaluationsFeature(),
+    RowChecksFeature(),
     PrivateFeature(),
     DriftFeature(),
     PartMergesFeature(),
@@ -93,5 +102,10 @@ FEATURES: Final[tuple[Feature, ...]] = (
     SpendingFeature(),
     PriceGuideFeature(),
     PagesFeature(),
+    TracingFeature(),
+    TopUpsFeature(),
+    ReconcileFeature(),
+    TokenFirstFeature(),
+    RequestLogFeature(),
 )
 """In the order in which they are asked (requester.feature). Imported by the wiring and many_machines.queue alone."""

@@ -4,7 +4,6 @@ The state is a pure function of the accepted payloads. A snapshot of the optimiz
 the rounds since are merged again from their payloads, and must give the parameters that were published.
 """
 
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +15,8 @@ from typing import Final
 from blake3 import blake3
 
 from gradmarket.market.admissible import move_of
-from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.digests import digest_text, domain_hash
-from gradmarket.market.errors import Conflict, OutOfMemory, Refused, RunnerTimeout
+from gradmarket.market.errors import Conflict
 from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.arrays import Arrays, Vector
 from gradmarket.market.gradient.codecs import load_codec
@@ -28,8 +26,7 @@ from gradmarket.market.gradient.published_update import UpdateDraft, update_byte
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merged_shards
 from gradmarket.market.gradient.round_update import advance_model
 from gradmarket.market.gradient.shards import Lanes, Shards
-from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.rules.lifecycle import UNMEASURED
+from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.poll import hash_of
 from requester.blobs import Blobs
@@ -215,28 +212,6 @@ def store_image(blobs: Blobs, image: Image) -> Digest:
         for block in image.iterate_blocks():
             incoming.write(block)
         return blobs.store_blob(incoming)
-
-
-def evaluate_if_due(
-    context: Context, spec: JobSpec, number: int, publication: Publication, parameters: Callable[[], Arrays]
-) -> tuple[dict[str, float], str]:
-    """Returns the metrics and, without any, a reason: a document or data that cannot be evaluated stops the job.
-
-    Figures that are not finite are omitted. A model whose loss is not finite has diverged and gets no figure at all:
-    among NaN scores the first class counts as the highest.
-    """
-    wanted = spec.evaluation
-    if wanted is None or not wanted.is_due(number, spec.rounds):
-        return {}, ""
-    manifest = parse_manifest(context.blobs.read(publication.manifest))
-    partition, arrays = manifest.named(wanted.partition), parameters()
-    try:
-        figures = context.modelling.evaluate(context.blobs, publication, arrays, manifest, partition)
-    except (Refused, OutOfMemory, RunnerTimeout) as error:
-        return {}, f"round {number} {UNMEASURED}: {error}"[:1000]
-    if not math.isfinite(figures["loss"]):
-        return {}, ""
-    return {name: value for name, value in figures.items() if math.isfinite(value)}, ""
 
 
 def load_parameter_arrays(context: Context, parameters: Digest) -> Arrays:

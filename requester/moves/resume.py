@@ -3,7 +3,7 @@
 from itertools import chain
 
 from gradmarket.market.errors import Conflict
-from gradmarket.market.rules.lifecycle import AWAITS_TOP_UP, DIVERGED, ESCROW_SHORT
+from gradmarket.market.rules.lifecycle import DIVERGED
 from gradmarket.market.rules.newcomers import does_model_diverge, may_fill_places
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester.context import Context
@@ -31,20 +31,13 @@ def resume_job(context: Context, work: Work, job: Job) -> None:
     for hand in in_hand.of_tasks(work, diverged).values():
         work.move(hand.task, TaskState.FINAL)
         task_attempts.reissue_task(context, work, hand, now)
-    _go_on(work, job, now)
+    record_resumption(work, job, now)
 
 
 def can_pay_task(reader: RowReader, job: Job) -> bool:
     """Returns whether the deposit less the earnings pays for the quorum of one task."""
     least = jobs.load_spec(job).plan().quorum * jobs.compute_reserve_per_gradient(job)
     return job.deposited - jobs.sum_earned_units(reader, job.id) >= least
-
-
-def resume_funded_job(context: Context, work: Work, job: Job) -> None:
-    """Resumes a job that paused for money, once more is promised: it waits for the deposit, not for a command."""
-    if job.state == JobState.PAUSED and job.reason.startswith(ESCROW_SHORT):
-        work.set_state_now(job, JobState.RUNNING, reason=AWAITS_TOP_UP)
-        _go_on(work, job, context.clock())
 
 
 def ask_others(context: Context, work: Work, hand: TaskInHand, now: float) -> bool:
@@ -99,9 +92,9 @@ def after_a_lie(context: Context, work: Work, job: Job) -> None:
     paused_by_it = job.state == JobState.PAUSED and job.reason.startswith(DIVERGED)
     if paused_by_it and not tasks.list_diverged_tasks(work, job.id):
         work.set_state_now(job, JobState.RUNNING, reason="")
-        _go_on(work, job, context.clock())
+        record_resumption(work, job, context.clock())
 
 
-def _go_on(work: Work, job: Job, now: float) -> None:
+def record_resumption(work: Work, job: Job, now: float) -> None:
     record_event(work, job.id, "resumed", now)
     work.notify("plan", "assign", "aggregate")

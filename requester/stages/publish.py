@@ -1,7 +1,6 @@
 """Turns a posted job into a publication: stores its document, parameters and manifest as blobs, by digest."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from gradmarket.market.admissible import move_of
@@ -12,13 +11,11 @@ from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import ReadyData, ReadyModel
 from gradmarket.market.model.sampling import check_weighed
 from gradmarket.market.release import PROTOCOL
-from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.classes import find_common_memory
 from gradmarket.market.rules.pricing import PricedWork
 from gradmarket.market.terms import Amount, Digest, JobState
 from graphdoc import tensors
 from graphdoc.encoding import canonical
-from graphdoc.figures import Ranges
 from requester import dataset
 from requester.context import Context
 from requester.feature import beginning_of, features_of
@@ -110,22 +107,14 @@ def _build_publication(context: Context, job_id: str, spec: JobSpec, token: str)
     if isinstance(spec.data, ReadyData):
         digits.store_partitions(context.blobs)
         _record_own_blobs(context, manifest)
-    dataset.check_dataset(context.blobs, context.modelling, spec, manifest)
+    dataset.check_dataset(context.blobs, spec, manifest)
     named_blobs.check_partitions(context, spec, manifest, token)  # once all are here: none becomes unserved after this
     model = _prepare_model(context, spec, manifest)
     spec = spec.model_copy(update={"step": model.step})
     dataset.check_inputs(manifest, model.inputs)
-    if spec.evaluation is not None:
-        context.modelling.check_evaluation(context.blobs, model, manifest.named(spec.evaluation.partition).rows)
-    dataset.check_rows(context.blobs, context.modelling, spec, manifest, _list_taken_ranges(spec, model))
-    if spec.privacy and any(model.layout.of("buffer")):
-        raise JobRefused("privacy", "the model has running statistics, which get no noise: normalize by layer or group")
-    if spec.secure and any(model.layout.of("buffer")):
-        untold = "the model has running statistics, and only gradients are summed: normalize by layer or group"
-        raise JobRefused("data.secure_aggregation", untold)
     check_weighed(spec, model.layout)
-    if spec.verifier.sketched:
-        sketch_packing.check_tensor_count(model.layout)
+    for feature in features_of(context):
+        feature.check_model(context, spec, model, manifest)
     fresh = build_model_state(
         model.layout, tensors.unpack_tensors(context.blobs.read(model.parameters)), move_of(spec)
     ).memory
@@ -145,7 +134,6 @@ def _build_publication(context: Context, job_id: str, spec: JobSpec, token: str)
         parameters=parameters,
         manifest=context.blobs.put(canonical(manifest.model_dump(mode="json"))),
     )
-    dataset.check_first_step(context.blobs, context.modelling, publication, manifest)
     for feature in features_of(context):
         feature.check_publication(context, publication, manifest)
     facts = Facts(
@@ -157,13 +145,6 @@ def _build_publication(context: Context, job_id: str, spec: JobSpec, token: str)
         weighed=model.layout.weighed,
     )
     return publication, facts
-
-
-def _list_taken_ranges(spec: JobSpec, model: PublishedModel) -> Ranges:
-    """Returns the ranges of whole numbers that the model takes. A ready one weighs rows alike: it ignores no label."""
-    if model.layout.weighed or not isinstance(spec.model, ReadyModel):
-        return model.ranges
-    return {name: [replace(one, ignored=None) for one in each] for name, each in model.ranges.items()}
 
 
 def _record_own_blobs(context: Context, made: Manifest) -> None:

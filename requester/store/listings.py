@@ -7,11 +7,7 @@ from sqlalchemy import ColumnElement, Select, func, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute
 
 from gradmarket.market.terms import JobState
-from requester.store.tables import (
-    Account,
-    Job,
-    Round,
-)
+from requester.store.tables import Job, Round
 from requester.store.work import RowReader
 
 Keys = Sequence[InstrumentedAttribute[Any]]
@@ -38,15 +34,6 @@ def select_jobs(state: JobState | None, tag: str | None = None) -> Select[Job]:
 
 def select_rounds(job_id: str) -> Select[Round]:
     return select(Round).where(Round.job_id == job_id)
-
-
-def select_accounts(worker: str) -> Select[Account]:
-    return select(Account).where(Account.worker == worker)
-
-
-def select_vouchers(worker: str) -> Select[Account]:
-    """Selects the worker's accounts in which it has earned."""
-    return select_accounts(worker).where(Account.voucher_signature.is_not(None))
 
 
 def pack_tags(tags: Iterable[str]) -> str:

@@ -14,16 +14,19 @@ from hypothesis import strategies as st
 from contracts import deployment as deployments
 from requester.api.callers import (
     FIRST_SWEEP,
-    SITE,
     Buckets,
     Rate,
-    compute_subnet,
-    find_site_network,
     network_of,
     resolve_caller,
 )
 from requester.features.rate_limits import refusal_delay
-from requester.features.slow_clients import ConnectionLimits, Connections
+from requester.features.slow_clients import (
+    SITE,
+    ConnectionLimits,
+    Connections,
+    compute_subnet,
+    find_site_network,
+)
 from requester.settings import RequesterSettings
 from tests.api.api_service import serving
 from tests.kit.clock import Clock

@@ -25,6 +25,7 @@ from requester.chain.chain_context import ChainContext, ChainPolicy, Transaction
 from requester.chain.chain_worker import ChainWorker, local_grant
 from requester.features import FEATURES
 from requester.features.audits.audit_tables import Audit
+from requester.features.reconcile import ReconcileFeature
 from requester.store import earned_rows
 from requester.store.session import open_engine, sessions_of
 from requester.store.tables import Account, Batch, Earned, Job, Replica, Task, Transaction, Worker
@@ -85,6 +86,7 @@ class ChainFixture:
             grant=local_grant(self.ledger, address_of(self.key)),
             steps=tuple(step for feature in FEATURES for step in feature.chain_steps),
             extend_log=extend_log,
+            correction=ReconcileFeature.correction,
             holder=f"life {next(self._lives)} of the till",
         )
         self.chain_worker = ChainWorker(self.chain)

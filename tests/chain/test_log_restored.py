@@ -6,7 +6,8 @@ from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.features.log import job_log
 from gradmarket.market.messages import LogHead
 from gradmarket.market.terms import BatchState, Hash, ReplicaState
-from requester.chain import escrow, reconcile, settlement_batches
+from requester.chain import escrow, settlement_batches
+from requester.features import reconcile
 from requester.features.log import leaf_rows
 from requester.store.tables import Batch, Earned, JobEvent
 from tests.chain.chain_fixture import ChainFixture, busy, check

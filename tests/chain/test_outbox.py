@@ -14,9 +14,10 @@ from gradmarket.market.errors import Conflict
 from gradmarket.market.messages import LogHead
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, BatchState, Units
-from requester.chain import escrow, reconcile, sender, settlement_batches
+from requester.chain import escrow, sender, settlement_batches
 from requester.chain.chain_context import ChainPolicy
 from requester.chain.escrow import that_fit
+from requester.features import reconcile
 from requester.store.tables import Batch, Earned, JobEvent, Transaction
 from tests.chain.chain_fixture import BUDGET, ChainFixture, busy, check, lossy
 from tests.lanes import FULL, leave_to_full

@@ -19,7 +19,8 @@ from graphdoc.figures import Range
 from graphdoc.values import Outside, find_misfit
 from requester.blobs.disk import DiskBlobs
 from requester.dataset import check_dataset as check_links
-from requester.dataset import check_rows, manifest_of
+from requester.dataset import manifest_of
+from requester.features.row_checks import check_rows
 from requester.model_runner import ModelRunner
 from tests.handmade import encoded, node, tensor, value
 
@@ -114,7 +115,7 @@ def test_a_link_to_this_service_s_own_blob_is_that_blob_however_it_is_spelt(
     told = load_uploaded_manifest(blobs, packed.manifest.model_copy(update={"partitions": absolute}))
     assert told == packed.manifest
     with pytest.raises(JobRefused, match=r"upload it first"):
-        check_links(blobs, modelling, SPEC, told)
+        check_links(blobs, SPEC, told)
     with pytest.raises(JobRefused, match=r"partitions\.train-\d: row \d of y has 7"):
         check(modelling, tmp_path, packed, told)
 

@@ -8,8 +8,8 @@ from gradmarket.market.errors import Conflict
 from gradmarket.market.rules.lifecycle import AWAITS_TOP_UP
 from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
 from graphdoc import tensors
-from requester.api.views.job_views import read_standing
-from requester.moves.resume import resume_funded_job
+from requester.api.job_views import read_standing
+from requester.features.top_ups import resume_funded_job
 from requester.store.tables import Job, Replica, Round, Task
 from tests.kit.behaviour import IDLE, NOISE, scaled
 from tests.lanes import FULL

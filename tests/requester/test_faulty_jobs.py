@@ -8,7 +8,7 @@ from gradmarket.market.features.fault_reports import LEAST, MANY
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.market.wire.poll import FaultKind, StepFault
-from requester.api.views.job_views import Standing, job_view
+from requester.api.job_views import Standing, job_view
 from requester.store import identities, jobs
 from requester.store.tables import Job
 from tests.kit.behaviour import HONEST, IDLE

@@ -13,6 +13,7 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec, Publication
 from graphdoc import formats, tensors
 from requester.blobs.disk import DiskBlobs
+from requester.features.row_checks import compute_first_step
 from requester.model_runner import ModelRunner
 from tests.handmade import Raw, encoded, linear, node, value
 
@@ -47,7 +48,7 @@ def check(modelling: ModelRunner, folder: Path, document: Raw, x: np.ndarray, y:
     spec = JobSpec.model_validate({"name": "test", "rounds": 1, "price": "10", **given})
     publication = Publication(job="0" * 16, spec=spec, manifest=body, evaluation=None, **model)
     manifest = Manifest.model_validate_json(packed.body)
-    modelling.check_first_step(blobs, publication, manifest, manifest.partitions[0], most)
+    compute_first_step(modelling, blobs, publication, manifest, manifest.partitions[0], most)
 
 
 X, Y = np.ones((6, 3), np.float32), np.ones((6, 1), np.float32)

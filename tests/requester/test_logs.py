@@ -3,10 +3,12 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 import structlog
+from structlog.typing import Processor
 
 from requester import logs
 
@@ -23,17 +25,23 @@ class Written(io.StringIO):
         return super().write(text)
 
 
-@pytest.fixture
-def written() -> Iterator[Written]:
+@contextmanager
+def capture_lines(processors: Sequence[Processor] = (), filters: Sequence[logging.Filter] = ()) -> Iterator[Written]:
     root, before = logging.getLogger(), structlog.get_config()
     handlers, level = root.handlers[:], root.level
     stream = Written()
     root.handlers.clear()  # `configure` closes those it finds
-    logs.configure_logging(as_json=True, level="INFO", to=stream)
+    logs.configure_logging(as_json=True, level="INFO", to=stream, processors=processors, filters=filters)
     yield stream
     structlog.configure(**before)
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture
+def written() -> Iterator[Written]:
+    with capture_lines() as lines:
+        yield lines
 
 
 def test_a_line_is_one_write_whoever_writes_it(written: Written) -> None:

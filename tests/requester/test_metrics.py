@@ -21,7 +21,7 @@ from graphdoc.encoding import canonical
 from graphdoc.export import export_module
 from graphdoc.figures import Published
 from requester.features import evaluations
-from requester.moves.replay import evaluate_if_due
+from requester.features.evaluations import evaluate_if_due
 from requester.stages import publish
 from requester.store import jobs
 from requester.store.tables import Job, Round

@@ -4,6 +4,7 @@ import errno
 import json
 import logging
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -11,10 +12,9 @@ import pytest
 import structlog
 from sqlalchemy.exc import OperationalError
 
-from requester import part_troubles
-from requester.part_troubles import BLOBS, BROKER, CHAIN, DATABASE, PartTroubles, part_of
-from tests.requester.test_logs import Written
-from tests.requester.test_logs import written as written
+from requester.features import part_troubles
+from requester.features.part_troubles import BLOBS, BROKER, CHAIN, DATABASE, PartTroubles, PartTroublesFeature, part_of
+from tests.requester.test_logs import Written, capture_lines
 
 STOPPED = OperationalError("SELECT 1", {}, Exception("connection refused\nIs the server running?"))
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -26,6 +26,12 @@ def time(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
     monkeypatch.setattr(part_troubles, "TROUBLES", PartTroubles(lambda: now[0]))
     return now
+
+
+@pytest.fixture
+def written() -> Iterator[Written]:
+    with capture_lines(PartTroublesFeature.log_processors, PartTroublesFeature.log_filters) as lines:
+        yield lines
 
 
 def fail(error: Exception) -> None:
@@ -70,7 +76,7 @@ def test_a_failed_part_is_logged_once_and_once_when_it_is_back(
 @pytest.mark.parametrize("part", [CHAIN, BROKER])
 def test_a_part_that_is_seen_to_work_needs_no_probe(written: Written, time: list[float], part: str) -> None:
     for attempt in range(60):
-        part_troubles.note_trouble(part, f"Connection refused, attempt {attempt}")
+        structlog.get_logger("gradmarket.parts").error("it does not work", part=part, error=f"attempt {attempt}")
         logging.getLogger("celery.worker.consumer.consumer").error("consumer: Cannot connect: trying again")
         part_troubles.probe_failed_parts({})
         time[0] += 1.0

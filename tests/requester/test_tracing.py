@@ -8,7 +8,8 @@ from pathlib import Path
 PROGRAM = """
 import sys
 from pathlib import Path
-from requester.meters import record_span, start_tracing
+from requester.features.tracing import start_tracing
+from requester.meters import record_span
 with start_tracing(Path(sys.argv[1]) if len(sys.argv) > 1 else None):
     with record_span("stage aggregate") as outer:
         with record_span("merge"):

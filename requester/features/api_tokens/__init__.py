@@ -12,11 +12,10 @@ from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.fields import TOKEN_NAME
 from gradmarket.market.terms import Role
 from gradmarket.market.views.service_views import CreatedToken, NewToken, Page, TokenView
-from requester.api.auth_routes import ROLE, Admin
+from requester.api.auth_routes import ROLE, Admin, Here
+from requester.api.job_views import format_time
 from requester.api.paging import Cursor, Limit, load_list_page
 from requester.api.problems import describe_problems
-from requester.api.state import Here
-from requester.api.views.formats import format_time
 from requester.feature import Feature
 from requester.store import identities, leader_leases
 from requester.store.identities import AUDITOR, OWN, select_tokens

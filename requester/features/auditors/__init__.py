@@ -7,9 +7,8 @@ from fastapi import APIRouter
 from gradmarket.market.terms import AuditState
 from gradmarket.market.views.trust_views import PanelFigures, PanelSeatView
 from gradmarket.market.wire.audit_messages import AuditReceipt, PanelOpening, PanelSeal
-from requester.api.auth_routes import SAME_RELEASE, Auditor
+from requester.api.auth_routes import SAME_RELEASE, Auditor, Here
 from requester.api.problems import describe_problems
-from requester.api.state import Here
 from requester.features.auditors import panel_exchange, panel_rows
 from requester.features.auditors.auditors_heard import AuditorsHeard
 from requester.features.auditors.panel_exchange import PanelAudits

@@ -16,12 +16,11 @@ from gradmarket.market.wire.audit_messages import (
     AuditWork,
 )
 from gradmarket.market.wire.poll import OfferFields
-from requester.api.auth_routes import SAME_RELEASE, Auditor
+from requester.api.auth_routes import SAME_RELEASE, Auditor, Here
 from requester.api.blob_routes import UPLOAD
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.paging import CostlyLimit, Cursor, load_list_page
 from requester.api.problems import describe_problems
-from requester.api.state import Here
 from requester.api.streams import consume_stream
 from requester.exchange.payload_upload import build_incoming_upload
 from requester.features.audits import audit_rows, auditor_claims, auditor_payloads

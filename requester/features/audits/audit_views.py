@@ -6,7 +6,7 @@ from typing import Any, Final
 from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.views.trust_views import AuditView
-from requester.api.views.formats import format_time, sketch_view
+from requester.api.job_views import format_time, sketch_view
 from requester.features.audits.audit_tables import Audit
 from requester.store import ballots
 from requester.store.tables import Job, Task

@@ -7,11 +7,10 @@ from fastapi import APIRouter, Path
 from gradmarket.market.errors import Conflict, IllegalTransition, NotFound
 from gradmarket.market.features.claims import ClaimAnswer, PublishedClaim, RoundClaims, build_claim
 from gradmarket.market.signing import digest_struct, recover_signer
-from requester.api.auth_routes import ANYONE, Anyone
+from requester.api.auth_routes import ANYONE, Anyone, Here
 from requester.api.job_routes import JobPath, job_or_404
 from requester.api.paging import MOST
 from requester.api.problems import describe_problems
-from requester.api.state import Here
 from requester.features.claims import claim_rows
 from requester.features.claims.claim_rows import RoundClaimRow
 from requester.store.locks import lock_row, retry_on_conflict

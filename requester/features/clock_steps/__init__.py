@@ -4,19 +4,27 @@ A worker that is suspended, rests or holds a lease for an hour too long otherwis
 rows.
 """
 
+from contextlib import suppress
 from typing import Final
 
+import structlog
 from sqlalchemy import func, select, update
+from sqlalchemy.exc import SQLAlchemyError
 
 from gradmarket.market.rules import stragglers
 from gradmarket.market.rules.newcomers import LONGEST_REST_S
 from gradmarket.market.terms import ReplicaState, TaskState
-from requester.feature import ClockOfService, Feature
+from requester.context import Context
+from requester.feature import Feature
 from requester.features.clock_steps.steady_clock import SteadyClock
+from requester.store import stored_times
+from requester.store.locks import retry_on_conflict
 from requester.store.stored_times import SLACK_S, bound_row_times, count_changed_rows, set_at_most, shift_times
 from requester.store.tables import Account, Job, LeaderLease, Replica, Reputation, Strike, Task, Transaction, Worker
 from requester.store.work import Work
 from requester.store.workers import LIVE_S
+
+log = structlog.get_logger("gradmarket.clock")
 
 LONGEST_DUTY_S: Final = 60.0
 RUNS: Final = (
@@ -87,12 +95,26 @@ def _bound_claim_times(work: Work, now: float) -> int:
     return changed
 
 
+@retry_on_conflict
+def mend_times(context: Context) -> None:
+    """Brings back all times ahead of the clock, in a transaction of its own."""
+    now = context.clock()
+    with context.begin() as work:
+        changed = stored_times.bring_back(work, now)
+    if changed:
+        log.warning("times that were stored ahead are brought back", rows=changed)
+
+
 class ClockStepsFeature(Feature):
     name = "clock_steps"
 
-    def open_clock(self) -> ClockOfService:
-        clock = SteadyClock()
-        return clock, clock.after_fall
+    def open_clock(self) -> SteadyClock:
+        return SteadyClock()
+
+    def look_after(self, context: Context) -> None:
+        if isinstance(context.clock, SteadyClock):
+            with suppress(SQLAlchemyError):
+                context.clock.after_fall(lambda: mend_times(context))
 
     def bound_times(self, work: Work, now: float) -> int:
         return bring_back_kernel_times(work, now)

@@ -12,9 +12,8 @@ from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.messages import Withdrawal
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.sign_in import OperatorStatus, WithdrawalRequest
-from requester.api.auth_routes import ANYONE, Anyone
+from requester.api.auth_routes import ANYONE, Anyone, Here
 from requester.api.problems import describe_problems
-from requester.api.state import Here
 from requester.feature import Feature
 from requester.features.leftovers import leftover_rows
 from requester.store import identities

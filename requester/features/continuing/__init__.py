@@ -12,11 +12,10 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import Continued
 from gradmarket.market.terms import Digest
 from gradmarket.market.views.job_views import Extension, JobView
-from requester.api.auth_routes import Submitter
+from requester.api.auth_routes import Here, Submitter
 from requester.api.idempotency import Key, digest_body
 from requester.api.job_routes import STEER, JobPath, job_or_404, post_job
 from requester.api.problems import describe_problems
-from requester.api.state import Here
 from requester.blobs import Blobs
 from requester.context import Context
 from requester.feature import Beginning, Feature

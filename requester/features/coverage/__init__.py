@@ -16,11 +16,10 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.model.sampling import list_training_partitions
 from gradmarket.market.terms import Digest
 from gradmarket.market.views.job_views import CoverageCounts
-from requester.api.auth_routes import ROLE, AnyoneOrNobody, Identity
+from requester.api.auth_routes import ROLE, AnyoneOrNobody, Here, Identity
 from requester.api.job_routes import NO_JOB, JobPath, check_visible, job_or_404
 from requester.api.paging import NOT_OURS, Cursor, Limit, decode_cursor, encode_cursor
 from requester.api.response_cache import Recent, Source
-from requester.api.state import Here
 from requester.context import Context
 from requester.feature import Feature
 from requester.features.coverage import coverage_rows

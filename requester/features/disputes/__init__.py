@@ -13,10 +13,9 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.features.disputes.questions import HearingAnswer, HearingQuestions
 from gradmarket.market.fields import AddressField
 from gradmarket.market.wire.hearing_messages import AuditorQuestions, AuditorStatement, HearingReceipt
-from requester.api.auth_routes import SAME_RELEASE, Auditor, Worker
+from requester.api.auth_routes import SAME_RELEASE, Auditor, Here, Worker
 from requester.api.blob_routes import UPLOAD
 from requester.api.problems import describe_problems
-from requester.api.state import Here
 from requester.api.streams import consume_stream
 from requester.context import Context
 from requester.feature import Feature

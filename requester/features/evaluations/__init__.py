@@ -3,25 +3,70 @@
 Metrics are checked before the job is paid for, so that no rule waits for one that never comes.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from typing import Final
 
-from gradmarket.market.data.manifest import Manifest
-from gradmarket.market.errors import JobRefused, Refused, RunnerFailed, RunnerTimeout
+from gradmarket.market.data.manifest import Manifest, Partition, parse_manifest
+from gradmarket.market.errors import JobRefused, OutOfMemory, Refused, RunnerFailed, RunnerTimeout
 from gradmarket.market.features.evaluations import find_best_round
+from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import DocumentModel, Evaluation
 from gradmarket.market.rules import metric_names
+from gradmarket.market.rules.lifecycle import UNMEASURED
 from gradmarket.market.rules.stopping import StopAtMetric, StopAtPatience, find_direction
 from gradmarket.market.terms import Digest
 from graphdoc import tensors
+from graphdoc.cost import EVALUATION_ROWS, evaluation_cost, pass_sizes
 from graphdoc.document.schema import parse_document
+from requester.blobs import Blobs
 from requester.context import Context
 from requester.feature import Feature
-from requester.model_runner import FIRST_METRICS_S
+from requester.model_runner import PUBLISHING, ModelRunner, PublishedModel
 from requester.moves import blob_cleanup
 from requester.store import jobs, merges, unneeded
 from requester.store.tables import Job, Round
 from requester.store.work import Work
+
+FASTEST: Final = 10**11
+"""Operations a second that no runner exceeds: an evaluation of more than these in its time cannot end."""
+FIRST_METRICS_S: Final = 10.0
+"""Seconds of wall time that metrics of all held-out rows may take before the job begins, on a service that may have
+more to do later.
+"""
+
+
+def check_held_out(blobs: Blobs, modelling: ModelRunner, manifest: Manifest, partition: Partition) -> None:
+    """Reads the partition once, so that a bad one is refused now and not after a round. Raises JobRefused."""
+    try:
+        modelling.held_out(blobs, manifest, partition)
+    except (Refused, RunnerFailed) as error:
+        raise JobRefused("evaluation.partition", f"{partition.name!r} cannot be read: {error}") from error
+
+
+def check_evaluation(modelling: ModelRunner, blobs: Blobs, model: PublishedModel, rows: int) -> None:
+    """Checks that `rows` held-out rows can be evaluated here, by their bound. Raises JobRefused,
+    DocumentRefused.
+    """
+    _check_cost(modelling, model, blobs.read(model.evaluation or model.document), rows, EVALUATION_ROWS)
+    if model.metrics is not None:
+        _check_cost(modelling, model, blobs.read(model.metrics), rows, rows, FIRST_METRICS_S)
+
+
+def _check_cost(
+    modelling: ModelRunner, model: PublishedModel, document: bytes, rows: int, at_once: int, seconds: float = math.inf
+) -> None:
+    with modelling.hold_posting_runner() as runner:
+        runner.turn(model.child, publishes=model.child == PUBLISHING)
+        bound, most = runner.bound_evaluation(document, *pass_sizes(rows, at_once)), runner.settings
+    needed = evaluation_cost(parse_document(document), bound, rows, at_once)
+    if needed.memory - bound.idle_bytes > most.memory_bytes:
+        raise JobRefused(
+            "evaluation", f"it takes {needed.memory} bytes, more than this machine has: hold out fewer rows"
+        )
+    if needed.operations > min(seconds, most.seconds) * FASTEST:
+        raise JobRefused("evaluation", f"{needed.operations:.3g} operations are too many: hold out fewer rows")
 
 
 def check_metrics(context: Context, publication: Publication, manifest: Manifest) -> None:
@@ -82,6 +127,28 @@ def _remedy(spec: JobSpec, name: str) -> str:
     return "name it in evaluation.metrics"
 
 
+def evaluate_if_due(
+    context: Context, spec: JobSpec, number: int, publication: Publication, parameters: Callable[[], Arrays]
+) -> tuple[dict[str, float], str]:
+    """Returns the metrics and, without any, a reason: a document or data that cannot be evaluated stops the job.
+
+    Figures that are not finite are omitted. A model whose loss is not finite has diverged and gets no figure at all:
+    among NaN scores the first class counts as the highest.
+    """
+    wanted = spec.evaluation
+    if wanted is None or not wanted.is_due(number, spec.rounds):
+        return {}, ""
+    manifest = parse_manifest(context.blobs.read(publication.manifest))
+    partition, arrays = manifest.named(wanted.partition), parameters()
+    try:
+        figures = context.modelling.evaluate(context.blobs, publication, arrays, manifest, partition)
+    except (Refused, OutOfMemory, RunnerTimeout) as error:
+        return {}, f"round {number} {UNMEASURED}: {error}"[:1000]
+    if not math.isfinite(figures["loss"]):
+        return {}, ""
+    return {name: value for name, value in figures.items() if math.isfinite(value)}, ""
+
+
 # The parameters that did best on the held-out rows are kept, however old they are.
 
 
@@ -114,6 +181,17 @@ def choose_best_again(context: Context, work: Work, job: Job) -> None:
 
 class EvaluationsFeature(Feature):
     name = "evaluations"
+
+    def check_model(self, context: Context, spec: JobSpec, model: PublishedModel, manifest: Manifest) -> None:
+        if spec.evaluation is not None:
+            partition = manifest.named(spec.evaluation.partition)
+            check_held_out(context.blobs, context.modelling, manifest, partition)
+            check_evaluation(context.modelling, context.blobs, model, partition.rows)
+
+    def evaluate_round(
+        self, context: Context, spec: JobSpec, number: int, publication: Publication, parameters: Callable[[], Arrays]
+    ) -> tuple[dict[str, float], str]:
+        return evaluate_if_due(context, spec, number, publication, parameters)
 
     def check_publication(self, context: Context, publication: Publication, manifest: Manifest) -> None:
         check_metrics(context, publication, manifest)

@@ -15,9 +15,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import State
 from starlette.types import Receive, Scope, Send
 
+from requester.api.auth_routes import Here
 from requester.api.job_routes import NO_JOB, JobPath, unit_of
 from requester.api.paging import MOST
-from requester.api.state import Here
 from requester.context import Context
 from requester.feature import Feature
 from requester.features.event_streams.event_tail import AT_ONCE, EventTails

@@ -18,7 +18,7 @@ from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
 from requester.api.callers import retry_after
-from requester.api.views.formats import format_time
+from requester.api.job_views import format_time
 from requester.context import Context
 from requester.store.tables import Job, JobEvent
 from requester.store.work import RowReader

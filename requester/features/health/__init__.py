@@ -13,7 +13,7 @@ from gradmarket.market.views.service_views import Health, Readiness
 from requester.api.hot_route import OpenHotRoute
 from requester.context import Context
 from requester.feature import Feature
-from requester.moves import probing
+from requester.features.part_troubles import probe_blobs, probe_database
 
 router = APIRouter(tags=["service"])
 
@@ -40,8 +40,8 @@ class Probe:
     def _probe_parts_now(self) -> Mapping[str, str]:
         context = self._context
         return {
-            "database": probing.probe_database(context),
-            "blobs": probing.probe_blobs(context),
+            "database": probe_database(context),
+            "blobs": probe_blobs(context),
             "chain": context.chain_trouble(),
         }
 
@@ -80,6 +80,7 @@ def ready(probe: Annotated[Probe, Depends(_get_probe)]) -> JSONResponse:
 
 class HealthFeature(Feature):
     name = "health"
+    needs = ("part_troubles",)
     routers = (router,)
 
     def open_caches(self, state: State, context: Context) -> None:

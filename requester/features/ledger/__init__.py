@@ -10,8 +10,8 @@ from gradmarket.market.features.ledger import LedgerEntry
 from gradmarket.market.terms import JobId
 from gradmarket.market.views.payment_views import BooksView, EntryView, LedgerView
 from requester.api.job_routes import NO_JOB, JobPath
+from requester.api.job_views import format_amount
 from requester.api.paging import NOT_OURS, Cursor, decode_cursor, encode_cursor
-from requester.api.views.formats import format_amount
 from requester.context import Context
 from requester.feature import Feature
 from requester.features.ledger.ledger_cache import QueuePlace, Statement, Statements

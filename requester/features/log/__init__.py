@@ -12,10 +12,10 @@ from gradmarket.market.features.log.merkle import GrowingTree
 from gradmarket.market.messages import LogHead
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafKind, LeafProof, PublishedHead
+from requester.api.auth_routes import Here
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.paging import MOST
 from requester.api.response_cache import Recent, Source
-from requester.api.state import Here
 from requester.chain.chain_context import ChainContext
 from requester.context import Context
 from requester.feature import Feature

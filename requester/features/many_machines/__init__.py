@@ -15,6 +15,7 @@ DATABASE_NOTIFIER: Final = "requester.features.many_machines.database_notifier"
 
 class ManyMachinesFeature(Feature):
     name = "many_machines"
+    needs = ("part_troubles",)
 
     def open_relay(self, settings: RequesterSettings) -> Relay:
         relay: Relay = import_module(QUEUE).relay_of(settings)

@@ -22,16 +22,15 @@ from celery.beat import Scheduler, SchedulingError, Service
 from kombu.exceptions import OperationalError
 
 from gradmarket.market.fields import settings_from
-from requester import logs
 from requester.context import Context
 from requester.engine import ready_rows, run_once, stages_with
+from requester.feature import look_after
 from requester.features import FEATURES
 from requester.features.many_machines.broker import RETRY, PromptAMQP
-from requester.moves.probing import look_after
-from requester.part_troubles import BROKER, note_recovery
+from requester.features.part_troubles import BROKER, note_recovery
 from requester.settings import RequesterSettings
 from requester.stages import settle
-from requester.wiring import open_context
+from requester.wiring import configure_logging, open_context
 
 STAGES: Final = stages_with(FEATURES)
 SWEEP: Final = "gradmarket.sweep"
@@ -226,6 +225,6 @@ def _load_celery_settings(json: bool) -> RequesterSettings:
     settings = settings_from(RequesterSettings, {})
     if settings.stages != "celery":
         raise typer.BadParameter("the service runs the stages itself: set GRADMARKET_STAGES=celery for all of it")
-    logs.configure_logging(json, settings.log)
+    configure_logging(json, settings.log)
     os.umask(settings.hidden)
     return settings

@@ -11,8 +11,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, ge
 from prometheus_client.registry import Collector
 from starlette.datastructures import State
 
+from requester.api.auth_routes import Here
 from requester.api.response_cache import CachedAnswers, Share, Source
-from requester.api.state import Here
 from requester.context import Context
 from requester.feature import Feature, features_of
 from requester.features.metrics.tallies import collect_metrics

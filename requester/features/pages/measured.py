@@ -8,8 +8,8 @@ from fastapi import Request
 
 from gradmarket.market.money import TokenUnit
 from requester.api.job_routes import standing_of
+from requester.api.job_views import Standing
 from requester.api.response_cache import Recent
-from requester.api.views.job_views import Standing
 from requester.context import Context
 from requester.features.records import worker_figures
 from requester.store import jobs

@@ -22,11 +22,10 @@ from gradmarket.market.terms import Amount, JobState
 from gradmarket.network.environment import path_of
 from gradmarket.pages import build_html_response
 from requester.api import problem_kinds
-from requester.api.auth_routes import WORKER, Admin, AnyoneOrNobody, Callers, Submitter
+from requester.api.auth_routes import WORKER, Admin, AnyoneOrNobody, Callers, Here, Submitter
 from requester.api.callers import parse_bearer_token
 from requester.api.job_routes import JobPath, job_or_404
 from requester.api.response_cache import Recent, Source
-from requester.api.state import Here
 from requester.context import Context
 from requester.edge.serving import build_join_command
 from requester.features import price_guide

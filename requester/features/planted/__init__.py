@@ -8,11 +8,10 @@ from starlette.datastructures import State
 
 from gradmarket.market.views.trust_views import TrustView
 from gradmarket.market.wire.audit_messages import AuditAnswer, AuditReceipt
-from requester.api.auth_routes import SAME_RELEASE, Auditor
+from requester.api.auth_routes import SAME_RELEASE, Auditor, Here
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.problems import describe_problems
 from requester.api.response_cache import Recent, Source
-from requester.api.state import Here
 from requester.context import Context
 from requester.features.audits.audit_kind import AuditingFeature
 from requester.features.audits.audit_routes import TaskPath

@@ -13,8 +13,7 @@ from gradmarket.market.rules.classes import SEEN_S
 from gradmarket.market.rules.price_guide import DAYS, compute_gflop_price
 from gradmarket.market.terms import Amount
 from gradmarket.market.views.service_views import PriceGuide
-from requester.api.auth_routes import ROLE, Submitter
-from requester.api.state import Here
+from requester.api.auth_routes import ROLE, Here, Submitter
 from requester.feature import Feature
 from requester.store import jobs
 from requester.store.tables import Account, Job, Worker

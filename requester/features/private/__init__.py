@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from gradmarket.market.data.manifest import Manifest
+from gradmarket.market.errors import JobRefused
 from gradmarket.market.features.private.group_worth import known_updates
 from gradmarket.market.features.private.holder_budget import HolderBudget, build_holder_budget
 from gradmarket.market.features.private.row_budget import build_row_spending
@@ -11,6 +13,7 @@ from gradmarket.market.views.job_views import PrivacyView, RowPrivacyView
 from requester.context import Context
 from requester.feature import Feature, MergeWatch
 from requester.features.private import holder_routes, holder_rows, worth_pay
+from requester.model_runner import PublishedModel
 from requester.moves.replay import MergeInputs
 from requester.store import jobs
 from requester.store.answer_kind import AnswerKind
@@ -84,6 +87,11 @@ class PrivateFeature(Feature):
     name = "private"
     routers = (holder_routes.router,)
     answer_kind = HoldersAnswers()
+
+    def check_model(self, context: Context, spec: JobSpec, model: PublishedModel, manifest: Manifest) -> None:
+        if spec.privacy and any(model.layout.of("buffer")):
+            noiseless = "the model has running statistics, which get no noise: normalize by layer or group"
+            raise JobRefused("privacy", noiseless)
 
     def watch_merge(self, reader: RowReader, job: Job, used: Sequence[Task]) -> MergeWatch | None:
         return None if jobs.load_spec(job).by_worth is None else WorthWatch(job)

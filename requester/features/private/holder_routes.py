@@ -5,10 +5,9 @@ from fastapi import APIRouter, HTTPException
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.job_parts import PrivateData
 from gradmarket.market.wire.poll import Holding, HoldingReceipt
-from requester.api.auth_routes import SAME_RELEASE, Worker
+from requester.api.auth_routes import SAME_RELEASE, Here, Worker
 from requester.api.job_routes import JobPath, job_or_404
 from requester.api.problems import describe_problems
-from requester.api.state import Here
 from requester.features.private import holder_rows
 from requester.store import jobs
 from requester.store.locks import retry_on_conflict

@@ -17,20 +17,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from requester.api import problems
 from requester.api.auth_routes import WORKER, Callers, Identity
 from requester.api.callers import (
-    SITE,
     Buckets,
+    Network,
     Rate,
-    compute_subnet,
-    find_site_network,
     is_in_networks,
+    is_proxy,
     parse_bearer_token,
     resolve_caller,
     retry_after,
-    speaks_for_others,
 )
 from requester.context import Context
 from requester.edge.body import STREAMED
 from requester.feature import Feature
+from requester.features.slow_clients import SITE, compute_subnet, find_site_network
 
 SIGN_IN: Final = 10.0
 """Requests that a sign-in counts as: it recovers a signature, writes a worker's row, and sends gas on a local chain."""
@@ -42,7 +41,14 @@ FEW: Final = 16
 """Refusals of one address that wait at a time, beyond which each waits longer."""
 LONGEST: Final = 5.0
 """Times the delay of a single refusal; clients give up after some 10 s."""
+FORWARDED: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
+"""Headers that proxies add."""
 log = structlog.get_logger("gradmarket.requests")
+
+
+def speaks_for_others(scope: Scope, trusted: frozenset[Network]) -> bool:
+    """Returns whether the client forwards requests of others, by its headers, and is no trusted proxy."""
+    return not is_proxy(scope, trusted) and any(name in FORWARDED for name, _ in scope["headers"])
 
 
 class RateLimit:
@@ -175,6 +181,7 @@ def refusal_delay(base_s: float, waiting: int) -> float:
 
 class RateLimitsFeature(Feature):
     name = "rate_limits"
+    needs = ("slow_clients",)
 
     def limit_requests(self, app: FastAPI, context: Context) -> None:
         app.add_middleware(RateLimit, context=context, callers=app.state.callers)

@@ -9,9 +9,9 @@ from gradmarket.market.terms import Digest
 from gradmarket.market.views.job_views import CheckpointView
 from gradmarket.market.views.payment_views import JobWorkerView, VerdictView
 from gradmarket.market.views.service_views import Page
+from requester.api.auth_routes import Here
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404, unit_of
 from requester.api.paging import CostlyLimit, Cursor, Limit, load_list_page, load_page_rows
-from requester.api.state import Here
 from requester.feature import features_of
 from requester.features.records import record_lists
 from requester.features.records.job_counts import count_replicas_of

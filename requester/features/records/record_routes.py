@@ -9,15 +9,15 @@ from gradmarket.market.terms import ReplicaState
 from gradmarket.market.views.job_views import Stats
 from gradmarket.market.views.payment_views import StakeView, WorkerView
 from gradmarket.market.views.service_views import Page
+from requester.api.auth_routes import Here
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
+from requester.api.job_views import format_amount, format_time
 from requester.api.paging import Cursor, Limit, load_page_rows
-from requester.api.payment_routes import Address
 from requester.api.problems import describe_problems
 from requester.api.response_cache import CachedAnswers, Source
-from requester.api.state import Here
-from requester.api.views.formats import format_amount, format_time
 from requester.context import Context
 from requester.features.records import job_counts, record_lists, worker_figures
+from requester.features.records.earning_routes import Address
 from requester.features.records.job_counts import traffic_of
 from requester.features.records.record_views import payment_view, reputation_view, settlement_view, strikes_view
 from requester.features.records.worker_figures import History

@@ -12,7 +12,7 @@ from gradmarket.market.terms import Hash, TaskState
 from gradmarket.market.views.payment_views import VerdictView
 from gradmarket.market.views.trust_views import AuditView
 from gradmarket.market.wire.poll import OfferFields
-from requester.api.views.formats import format_hex, format_time, sketch_view
+from requester.api.job_views import format_hex, format_time, sketch_view
 from requester.store.tables import Replica, Task, Wave
 
 DECIDED: Final = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL, TaskState.REVOKED)

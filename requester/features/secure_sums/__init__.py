@@ -5,13 +5,17 @@ from typing import Final
 
 from sqlalchemy import bindparam, select
 
+from gradmarket.market.data.manifest import Manifest
+from gradmarket.market.errors import JobRefused
 from gradmarket.market.features.secure_sums import sum_units
 from gradmarket.market.features.secure_sums.job_sum import build_sum_terms
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Address
+from requester.context import Context
 from requester.feature import Feature
 from requester.features.secure_sums import secure_routes, secure_steps, sum_rows, unmask
 from requester.features.secure_sums.secure_tables import SecureSum
+from requester.model_runner import PublishedModel
 from requester.store.round_sum import RoundSum
 from requester.store.tables import Job, Task
 from requester.store.work import RowReader, Work
@@ -49,6 +53,11 @@ class SecureSumsFeature(Feature):
     stages = (unmask,)
     routers = (secure_routes.router,)
     round_sum = MaskedSum()
+
+    def check_model(self, context: Context, spec: JobSpec, model: PublishedModel, manifest: Manifest) -> None:
+        if spec.secure and any(model.layout.of("buffer")):
+            untold = "the model has running statistics, and only gradients are summed: normalize by layer or group"
+            raise JobRefused("data.secure_aggregation", untold)
 
     def bound_times(self, work: Work, now: float) -> int:
         return sum_rows.bound_times(work, now)

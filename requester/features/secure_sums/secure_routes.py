@@ -7,11 +7,10 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.features.secure_sums.sum_messages import StepTold
-from requester.api.auth_routes import SAME_RELEASE, Worker
+from requester.api.auth_routes import SAME_RELEASE, Here, Worker
 from requester.api.blob_routes import UPLOAD
 from requester.api.payload_uploads import PieceReaders
 from requester.api.problems import describe_problems
-from requester.api.state import Here
 from requester.api.streams import Parts
 from requester.blobs.disk import Incoming
 from requester.context import Context

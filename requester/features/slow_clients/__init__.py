@@ -7,16 +7,18 @@ found by the client's address and port. Only asyncio's and ASGI's own methods ar
 """
 
 import asyncio
+import ipaddress
 from asyncio import Protocol
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from requester.api import problems
-from requester.api.callers import SITE, Network, compute_subnet, find_site_network, is_in_networks, unmap_ipv4
+from requester.api.callers import Network, is_in_networks, unmap_ipv4
 from requester.feature import Feature
 from requester.settings import RequesterSettings
 
@@ -27,6 +29,25 @@ AHEAD: Final = 1 << 19
 """Bytes that may come beyond a request's declared body while it is answered: of the next request, or of chunks."""
 FRAMING: Final = 8
 """Bytes on the wire for each byte of a chunked body, at most: a chunk of one byte takes six."""
+
+
+def compute_subnet(host: str) -> str:
+    """Returns the unit of rate limits: the /64 of an IPv6 address, since a subscriber has 2^64 addresses."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    return host if address.version == 4 else str(ipaddress.ip_network((address, 64), strict=False))
+
+
+SITE: Final = 16
+"""Busy /64 networks of IPv6 at once in a /48, which a customer gets whole: 65,536 of them."""
+
+
+@lru_cache(maxsize=4096)
+def find_site_network(name: str) -> str | None:
+    """Returns the /48 of an IPv6 address's /64, as `subnet` names it; None for any other name. It has SITE limits."""
+    return str(ipaddress.ip_network(name).supernet(new_prefix=48)) if name.endswith("/64") else None
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.features.spending import NewSpendingLimit
 from gradmarket.market.terms import Amount, Role, Units
 from gradmarket.market.views.service_views import SpendingView
-from requester.api.auth_routes import ROLE, Admin, Submitter
-from requester.api.posted_job import amount_of
+from requester.api.auth_routes import ROLE, Admin, Here, Submitter
+from requester.api.job_routes import amount_of
 from requester.api.problems import describe_problems
-from requester.api.state import Here
 from requester.context import Context
 from requester.feature import Feature
 from requester.features.api_tokens import NamePath

@@ -10,7 +10,7 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.features.spending import DAY_S, Room, Spent, find_room, is_alarm_due
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Amount, Units
-from requester.api.views.formats import format_time
+from requester.api.job_views import format_time
 from requester.chain.chain_context import UNDER_WAY, TransactionKind
 from requester.context import Context
 from requester.feature import features_of

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from gradmarket.market.views.trust_views import AccusationView
-from requester.api.views.formats import format_hex, format_time
+from requester.api.job_views import format_hex, format_time
 from requester.features.audits.audit_kind import AuditingFeature, AuditKind
 from requester.features.audits.audit_tables import Audit
 from requester.features.stakes import accusations

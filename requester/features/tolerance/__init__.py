@@ -1,12 +1,15 @@
 """Thresholds by which answers of two determinism classes are compared, learnt from trusted runs of auditors."""
 
-from gradmarket.market.rules import overlap
+from gradmarket.market.data.manifest import Manifest
+from gradmarket.market.job import JobSpec
+from gradmarket.market.rules import overlap, sketch_packing
 from gradmarket.market.rules.verifiers.tolerance import Allowed
 from requester.context import Context
 from requester.features.audits.audit_kind import Asker, AuditingFeature, AuditKind, OtherWork
 from requester.features.audits.audit_tables import Audit
 from requester.features.tolerance import calibrating, calibration_routes, calibrations, trusted_runs
 from requester.features.tolerance.trusted_runs import TrustedRun
+from requester.model_runner import PublishedModel
 from requester.moves import blob_cleanup
 from requester.moves.replay import MergedRound
 from requester.store import jobs
@@ -29,6 +32,10 @@ class ToleranceFeature(AuditingFeature):
     routers = (calibration_routes.router,)
     audit_kind = CalibratingAudits()
     claimed_tables = (TrustedRun,)
+
+    def check_model(self, context: Context, spec: JobSpec, model: PublishedModel, manifest: Manifest) -> None:
+        if spec.verifier.sketched:
+            sketch_packing.check_tensor_count(model.layout)
 
     def load_thresholds(self, reader: RowReader, job: Job) -> Allowed:
         return calibrations.load_thresholds(reader, job)

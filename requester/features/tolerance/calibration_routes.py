@@ -8,11 +8,10 @@ from gradmarket.market.features.tolerance.calibration import RUNS
 from gradmarket.market.terms import Digest, TaskId
 from gradmarket.market.views.trust_views import CalibrationView, ComparedView, PairView, TensorView
 from gradmarket.market.wire.audit_messages import AuditReceipt, SketchAnswer
-from requester.api.auth_routes import SAME_RELEASE, Auditor
+from requester.api.auth_routes import SAME_RELEASE, Auditor, Here
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
+from requester.api.job_views import format_time
 from requester.api.problems import describe_problems
-from requester.api.state import Here
-from requester.api.views.formats import format_time
 from requester.features.audits.audit_routes import TaskPath
 from requester.features.tolerance import calibrating, calibrations, trusted_runs
 from requester.features.tolerance.calibrations import Calibration

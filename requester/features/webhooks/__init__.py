@@ -15,11 +15,10 @@ from gradmarket.market.fields import WEBHOOK
 from gradmarket.market.terms import Role
 from gradmarket.market.views.service_views import CreatedWebhook, Page, WebhookView
 from gradmarket.network.addresses import HOOK_SERVERS, check_link_target, resolve_within
-from requester.api.auth_routes import ROLE, Identity, Submitter, token_needed
+from requester.api.auth_routes import ROLE, Here, Identity, Submitter, token_needed
+from requester.api.job_views import format_time
 from requester.api.paging import Cursor, Limit, load_list_page
 from requester.api.problems import describe_problems
-from requester.api.state import Here
-from requester.api.views.formats import format_time
 from requester.context import Context
 from requester.feature import Feature
 from requester.features.webhooks import sending, webhook_rows

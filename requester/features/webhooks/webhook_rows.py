@@ -10,8 +10,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import JobState, Role
-from requester.api.views.formats import format_time
-from requester.api.views.job_views import choose_remedy
+from requester.api.job_views import choose_remedy, format_time
 from requester.store.among import NOW
 from requester.store.stored_times import SLACK_S, bound_row_times
 from requester.store.tables import ApiToken, Base, BigKey, Job, JobEvent

@@ -6,10 +6,9 @@ from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.features.windows import StateReceipt, StatesAsked
 from gradmarket.market.terms import Digest
-from requester.api.auth_routes import SAME_RELEASE, Worker
+from requester.api.auth_routes import SAME_RELEASE, Here, Worker
 from requester.api.blob_routes import UPLOAD, DigestPath
 from requester.api.problems import describe_problems
-from requester.api.state import Here
 from requester.api.streams import consume_stream
 from requester.features.audits.audit_kind import AuditingFeature
 from requester.features.windows import state_upload, window_states

@@ -63,7 +63,7 @@ class Job(Base):
     compute_seconds: Mapped[float] = mapped_column(default=0.0)
     fault: Mapped[dict[str, Any] | None]
     """The fault by which separate workers could not compute, while it keeps the job paused:
-    api.views.job_views.FaultView.
+    market.views.job_views.FaultView.
     """
     tags: Mapped[str] = mapped_column(default="", server_default="")
     """Between bars, like "|first|second|"; empty for a job without tags."""

@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import text
 
 from gradmarket.market.terms import AuditState, JobState
+from requester.feature import look_after
 from requester.features.audits.audit_tables import Audit, AuditedClass
 from requester.features.clock_steps.steady_clock import ADOPT_S, SteadyClock
 from requester.features.leftovers import leftover_rows
-from requester.moves.probing import look_after
 from requester.store import stored_times
 from requester.store.tables import Account, Job, Replica, Strike, Task, Transaction, Worker
 from tests.kit.behaviour import IDLE
@@ -153,7 +153,7 @@ def test_jobs_that_were_posted_meanwhile_keep_their_order(new_floor) -> None:  #
 def test_times_are_brought_back_once_the_database_that_failed_works_again(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     market.worker()
-    context = replace(market.context, after_fall=Machine().clock.after_fall)
+    context = replace(market.context, clock=SteadyClock(market.clock))
     with context.begin() as work:
         work.get_one(Worker, market.workers[0].address).seen_at = market.clock() + HOUR
 

@@ -11,7 +11,7 @@ from gradmarket.market.gradient.payload import flatten_tensors
 from gradmarket.market.terms import Address, Digest, JobState, RoundState
 from gradmarket.market.views.job_views import DriftView
 from graphdoc import tensors
-from requester.api.views.job_views import round_view
+from requester.api.job_views import round_view
 from requester.features.drift import drift_watch, lean_rows
 from requester.features.drift.lean_rows import Lean
 from requester.store.tables import Job, Round, Task

@@ -1,6 +1,5 @@
 """The checkpoint that did best on the held-out rows stays, however old it is, until another does better."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,8 +7,6 @@ import pytest
 from gradmarket.market.features.evaluations import find_best_round
 from gradmarket.market.terms import Digest, JobState
 from requester.features import evaluations
-from requester.moves import replay
-from requester.stages import aggregate
 from tests.lanes import FULL
 from tests.requester.conftest import NewFloor
 from tests.requester.market_fixture import MarketFixture
@@ -25,7 +22,7 @@ def measure(monkeypatch: pytest.MonkeyPatch, values: list[float | None]) -> None
         value = values[number]
         return ({} if value is None else {"accuracy": value}), ""
 
-    monkeypatch.setattr(aggregate, "replay", SimpleNamespace(**vars(replay) | {"evaluate_if_due": measure_value}))
+    monkeypatch.setattr(evaluations, "evaluate_if_due", measure_value)
 
 
 def list_stored_rounds(market: MarketFixture) -> list[int]:
@@ -62,7 +59,7 @@ def test_where_nothing_measures_the_metric_the_loss_decides(
     def measure_loss(*_: Any) -> tuple[dict[str, float], str]:
         return {"loss": (loss := next(losses)), "perplexity": 2.0**loss}, ""
 
-    monkeypatch.setattr(aggregate, "replay", SimpleNamespace(**vars(replay) | {"evaluate_if_due": measure_loss}))
+    monkeypatch.setattr(evaluations, "evaluate_if_due", measure_loss)
     market = new_floor(**MEASURED, **ALONE)
     market.worker()
     market.play(passes=100)

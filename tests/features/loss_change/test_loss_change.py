@@ -19,7 +19,6 @@ from requester.features.audits import audit_draws, auditor_claims
 from requester.features.audits.audit_routes import audits as audits_told
 from requester.features.loss_change.scores import Score
 from requester.features.loss_change.scoring import UNCLEARED
-from requester.model_runner import ModelRunner
 from requester.store.tables import Account, Reputation
 from tests.features.loss_change.market_scorer import Scorer
 from tests.kit.behaviour import HONEST, NOISE, SIGN_FLIP, Behaviour
@@ -287,6 +286,6 @@ def test_a_partition_has_rows_to_hold_a_task_s_against(new_floor: NewFloor) -> N
     )
     spec = JobSpec.model_validate(market._spec(step={"rows": 8}, **scored()))
     with pytest.raises(JobRefused, match=r"holds a task's rows against 3 times as many others"):
-        dataset.check_dataset(market.context.blobs, ModelRunner(), spec, manifest)
+        dataset.check_dataset(market.context.blobs, spec, manifest)
     enough = manifest.model_copy(update={"partitions": (manifest.partitions[0].model_copy(update={"rows": 32}),)})
-    dataset.check_dataset(market.context.blobs, ModelRunner(), spec, enough)
+    dataset.check_dataset(market.context.blobs, spec, enough)

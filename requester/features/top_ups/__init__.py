@@ -1,24 +1,30 @@
-"""The route to raise a job's budget; it also returns the transactions to sign if the funds' owner signs elsewhere."""
+"""Top-ups: the route that raises a job's budget, and the deposit of the difference.
+
+The route also returns the transactions to sign if the funds' owner signs elsewhere.
+"""
 
 from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import select
 
+from contracts import calls
 from gradmarket.market.errors import Conflict
 from gradmarket.market.rules import payment
-from gradmarket.market.terms import Amount, Units
+from gradmarket.market.rules.lifecycle import AWAITS_TOP_UP, ESCROW_SHORT
+from gradmarket.market.terms import Amount, JobState, Units
 from gradmarket.market.views.job_views import Funded, JobView
 from gradmarket.market.views.payment_views import ToSignView
-from requester.api.auth_routes import Submitter
+from requester.api.auth_routes import Here, Submitter
 from requester.api.idempotency import Key, done
-from requester.api.job_routes import STEER, JobPath, job_or_404, load_job_view, lock_own_job
-from requester.api.posted_job import amount_of
-from requester.api.state import Here
-from requester.chain.chain_context import ToSign
+from requester.api.job_routes import STEER, JobPath, amount_of, job_or_404, load_job_view, lock_own_job
+from requester.chain import funding, sender
+from requester.chain.chain_context import ChainContext, ToSign, TransactionKind
 from requester.context import Context
+from requester.feature import Feature
 from requester.moves.admission import lay_out
-from requester.moves.resume import resume_funded_job
+from requester.moves.resume import record_resumption
 from requester.store.tables import Job
 from requester.store.work import Work, record_event
 
@@ -83,3 +89,42 @@ def _view_to_sign(row: ToSign) -> ToSignView:
         data="0x" + row.call.data.hex(),
         value="0",
     )
+
+
+def resume_funded_job(context: Context, work: Work, job: Job) -> None:
+    """Resumes a job that paused for money, once more is promised: it waits for the deposit, not for a command."""
+    if job.state == JobState.PAUSED and job.reason.startswith(ESCROW_SHORT):
+        work.set_state_now(job, JobState.RUNNING, reason=AWAITS_TOP_UP)
+        record_resumption(work, job, context.clock())
+
+
+def top_up_jobs(chain: ChainContext) -> bool:
+    """Deposits the money added to jobs' budgets; returns whether anything was posted. An owner does this itself."""
+    if chain.owner is not None:
+        return False
+    with chain.reading() as reader:
+        raised = select(Job).where(Job.chain_job.is_not(None), Job.ended_at.is_(None), Job.budget > Job.deposited)
+        jobs = [
+            job
+            for job in reader.session.scalars(raised)
+            if not sender.under_way(reader, TransactionKind.TOP_UP, job.id)
+        ]
+    return sum(_top_up(chain, job) for job in jobs) > 0
+
+
+def _top_up(chain: ChainContext, job: Job) -> bool:
+    added = Units(job.budget - job.deposited)
+    deposit = Amount(added * int(job.unit))
+    if not funding.has_money(chain, deposit):
+        return False
+    if chain.ledger.allowance(chain.sender) < deposit:
+        return funding.post_approval(chain)
+    return funding.post_call(
+        chain, job.id, TransactionKind.TOP_UP, calls.top_up(chain.market, job.chain_job or 0, added)
+    )
+
+
+class TopUpsFeature(Feature):
+    name = "top_ups"
+    routers = (router,)
+    chain_steps = (top_up_jobs,)

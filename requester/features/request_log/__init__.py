@@ -6,12 +6,15 @@ from collections.abc import Iterable
 from typing import Final
 
 import structlog
+from fastapi import FastAPI
 from prometheus_client import Counter, Histogram
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
 from requester.api import problems
+from requester.context import Context
+from requester.feature import Feature
 from requester.meters import Meters, record_span
 
 _Children = tuple[Histogram, Counter, Counter]
@@ -92,3 +95,12 @@ def _parse_content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
     """Returns the content length; 0 without one. Names are in small letters (ASGI)."""
     value = next((value for name, value in headers if name == b"content-length"), b"0")
     return int(value) if value.isdigit() else 0
+
+
+class RequestLogFeature(Feature):
+    """The last of all, so that it sees the requests that other features refuse."""
+
+    name = "request_log"
+
+    def limit_requests(self, app: FastAPI, context: Context) -> None:
+        app.add_middleware(RequestLog, meters=context.meters)

@@ -15,8 +15,9 @@ from contracts.packing import PackedGroup
 from contracts.proofs import batch_root
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import BatchState, Hash
-from requester.chain import escrow, mirror, outcomes
-from requester.chain.chain_context import ChainContext, TransactionState, record_once, with_money
+from requester.chain import escrow, outcomes
+from requester.chain.chain_context import ChainContext, Correction, TransactionState, record_once
+from requester.feature import Feature
 from requester.store.tables import Batch, Earned, Job, Transaction
 from requester.store.work import RowReader, Work
 
@@ -25,16 +26,6 @@ DONE = (TransactionState.MINED, TransactionState.REVERTED)
 
 class BooksDiffer(Conflict):
     """The chain has a batch that the books cannot explain."""
-
-
-def correct_all_jobs(chain: ChainContext) -> None:
-    """Corrects transactions, batches and accounts of every job with money on-chain, after a start or a disconnect."""
-    mark_forgotten_transactions(chain)
-    with chain.reading() as reader:
-        ids = [job.id for job in with_money(reader)]
-    for job_id in ids:
-        put_right(chain, job_id)
-        mirror.copy_job_from_chain(chain, job_id)
 
 
 def mark_forgotten_transactions(chain: ChainContext) -> bool:
@@ -49,8 +40,18 @@ def mark_forgotten_transactions(chain: ChainContext) -> bool:
             return False
     with chain.begin() as work:
         for row in work.session.scalars(select(Transaction).where(*mine)).all():
-            outcomes.undo_outcome(work, row)
+            _undo_outcome(work, row)
     return True
+
+
+def _undo_outcome(work: Work, row: Transaction) -> None:
+    """Undoes an outcome that the chain forgot: the bytes are sent again, and the batch is no longer settled.
+
+    `gas` stays: it shows that the transaction was mined once, and others may have relied on it.
+    """
+    row.state, row.block, row.sent_at = TransactionState.PREPARED, None, None
+    for batch in outcomes.list_transaction_batches(work, row.id):
+        outcomes.put_back(work, batch)
 
 
 def put_right(chain: ChainContext, job_id: str) -> bool:
@@ -188,3 +189,8 @@ def _find_batch(reader: RowReader, job_id: str, number: int) -> Batch | None:
 
 def _list_batch_rows(reader: RowReader, batch: Batch) -> list[Earned]:
     return list(reader.session.scalars(select(Earned).where(Earned.batch_id == batch.id).order_by(Earned.id)))
+
+
+class ReconcileFeature(Feature):
+    name = "reconcile"
+    correction = Correction(mark_forgotten_transactions, put_right)

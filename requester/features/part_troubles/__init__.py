@@ -10,16 +10,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import ClassVar, Final
 
 import structlog
-from sqlalchemy.exc import InterfaceError, OperationalError
-from structlog.typing import EventDict, WrappedLogger
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from requester.context import Context
+from requester.feature import Feature
+from requester.store.locks import retry_on_conflict
+from requester.store.progress import CHAIN
+from requester.store.tables import LeaderLease
 
 DATABASE: Final = "database"
 BLOBS: Final = "blobs"
 BROKER: Final = "broker"
-CHAIN: Final = "chain"
 STORAGE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 SQLITE_OUT: Final = frozenset({5, 8, 10, 11, 13, 14, 26})
 """busy, read-only, I/O error, corrupt, full, cannot open, not a database (sqlite.org/rescode.html)."""
@@ -119,11 +124,6 @@ def note_recovery(part: str) -> None:
         log.warning("it is back", of=part, after_s=round(seconds, 1))
 
 
-def note_trouble(part: str, error: str) -> None:
-    """Logs once the fault of a part."""
-    log.error("it does not work", part=part, error=error)
-
-
 def _find_exception(exc_info: object) -> object:
     """Returns the exception that a line is about; structlog's `True` means the one that is being handled."""
     if exc_info is True:
@@ -134,3 +134,50 @@ def _find_exception(exc_info: object) -> object:
 def _one_line(error: object) -> str:
     text = str(getattr(error, "orig", None) or error)
     return f"{type(error).__name__}: {' '.join(text.split())}"[:LONGEST]
+
+
+# A part that reads well may be read-only, or full: it is tested by using it.
+
+TRIED: Final = "ready"
+
+
+def probe_database(context: Context) -> str:
+    """Writes a row, since a read-only database is of no use; returns the error, or an empty text."""
+    try:
+        _write_row(context)
+    except SQLAlchemyError as error:
+        return f"{type(error).__name__}: {getattr(error, 'orig', None) or error}"
+    return ""
+
+
+@retry_on_conflict
+def _write_row(context: Context) -> None:
+    with context.begin() as work:
+        row = work.get(LeaderLease, TRIED)
+        if row is None:
+            work.add(LeaderLease(name=TRIED, holder="", until=context.clock()))
+        else:
+            row.until = context.clock()
+
+
+def probe_blobs(context: Context) -> str:
+    """Writes a blob; returns the error, or an empty text."""
+    try:
+        context.blobs.put(TRIED.encode())
+    except OSError as error:
+        return f"{type(error).__name__}: {error.strerror}"
+    return ""
+
+
+class PartTroublesFeature(Feature):
+    name = "part_troubles"
+    log_processors: ClassVar[tuple[Processor, ...]] = (drop_repeated_trouble,)
+    log_filters: ClassVar[tuple[logging.Filter, ...]] = (ToldOnce(),)
+
+    def look_after(self, context: Context) -> None:
+        parts: dict[str, Callable[[], str]] = {
+            DATABASE: lambda: probe_database(context),
+            BLOBS: lambda: probe_blobs(context),
+            CHAIN: lambda: context.chain_worker.trouble,
+        }
+        probe_failed_parts(parts)
