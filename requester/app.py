@@ -28,9 +28,8 @@ from requester.api.auth_routes import Callers
 from requester.api.callers import Buckets, Rate
 from requester.api.job_views import Standing
 from requester.context import Context
-from requester.edge.body import BodyLimit
-from requester.edge.serving import OwnPath
 from requester.feature import Feature, features_of
+from requester.serving import OwnPath
 
 ROUTERS: Final = (
     *(routes.router for routes in (worker_routes, payload_uploads, blob_routes, sign_in_routes)),
@@ -86,7 +85,6 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     for feature in features_of(context):
         feature.add_middleware(app, context)
     # the middleware added last is the first that a request reaches
-    app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.body_s)
     for feature in features_of(context):
         feature.limit_requests(app, context)
     app.add_middleware(OwnPath, path=path_of(context.public_url))

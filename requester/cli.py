@@ -16,10 +16,10 @@ from gradmarket.market.fields import find_misspelt_settings, settings_from
 from gradmarket.terminal import echo_text
 from requester.app import create_app
 from requester.context import Context
-from requester.edge.serving import EVERYWHERE, build_join_command, build_server_config, open_listener, own_url
 from requester.engine import StageEngine, stages_with
 from requester.feature import features_of
 from requester.folder_lock import lock_data_folder
+from requester.serving import EVERYWHERE, build_join_command, build_server_config, open_listener, own_url
 from requester.settings import OF_COMPOSE, RequesterSettings
 from requester.wiring import configure_logging, open_context, open_relay
 

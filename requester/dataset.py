@@ -5,30 +5,27 @@ import httpx
 from gradmarket.market.data.manifest import Manifest, Partition, parse_manifest
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import PrivateData, ReadyData
+from gradmarket.market.job_parts import LinkedData, PrivateData
 from gradmarket.market.model.sampling import list_training_partitions
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.audit_messages import OTHER_DRAWS
 from gradmarket.network.environment import path_of
 from graphdoc.tensors import Expected
 from requester.blobs import Blobs
-from requester.ready_data import digits
 
 MANIFEST_BYTES = 64 * 2**20
 OURS = "/v1/blobs/"
 """Prefix of links to the service's own blobs."""
 
 
-def manifest_of(blobs: Blobs, spec: JobSpec, url: str) -> Manifest:
-    """Returns the manifest of the job's dataset; `url` is this service's own. Raises JobRefused.
+def manifest_of(blobs: Blobs, data: LinkedData | PrivateData, url: str) -> Manifest:
+    """Returns the manifest of a job's dataset; `url` is this service's own. Raises JobRefused.
 
     A link to one of its blobs becomes a path, in any spelling: blobs stored here are checked here.
     """
-    if isinstance(spec.data, ReadyData):
-        return digits.build_manifest()
-    if isinstance(spec.data, PrivateData) and spec.data.manifest is None:
-        return Manifest(inputs=spec.data.inputs, partitions=())
-    digest = spec.data.manifest or Digest("")
+    if isinstance(data, PrivateData) and data.manifest is None:
+        return Manifest(inputs=data.inputs, partitions=())
+    digest = data.manifest or Digest("")
     if not blobs.has(digest):
         raise JobRefused("data.manifest", f"upload it first: PUT {OURS}{digest}")
     if blobs.length(digest) > MANIFEST_BYTES:

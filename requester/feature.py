@@ -262,6 +262,17 @@ class Feature:
         """Called for a database that several processes share; returns the notifier that reaches them all."""
         return None
 
+    def find_manifest(self, spec: JobSpec) -> Manifest | None:
+        """Called for a job whose data come with the service; returns their manifest, if this process has them."""
+        return None
+
+    def store_data(self, context: Context, spec: JobSpec, manifest: Manifest) -> None:
+        """Called within no transaction, before a job's partitions are checked; may store them as blobs."""
+
+    def publish_model(self, context: Context, spec: JobSpec, manifest: Manifest) -> PublishedModel | None:
+        """Called within no transaction, for a job that names an architecture instead of a document."""
+        return None
+
     def check_model(self, context: Context, spec: JobSpec, model: PublishedModel, manifest: Manifest) -> None:
         """Called within no transaction, once a job's model is bounded and its inputs fit. Raises JobRefused."""
 

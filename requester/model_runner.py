@@ -3,7 +3,7 @@
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -15,7 +15,7 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.payload_layout import Layout, build_layout
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.job_parts import DocumentModel, ReadyModel
+from gradmarket.market.job_parts import DocumentModel
 from gradmarket.market.step import Step
 from gradmarket.market.terms import Digest
 from gradmarket.runner import Runner, RunnerSettings
@@ -23,7 +23,6 @@ from gradmarket.runner.task_cost import compute_task_cost
 from graphdoc import tensors
 from graphdoc.cost import pass_sizes
 from graphdoc.document.graph import Document
-from graphdoc.document.schema import set_arithmetic
 from graphdoc.figures import Ranges
 from graphdoc.tensors import Expected
 from requester.blobs import Blobs
@@ -74,7 +73,7 @@ class ModelRunner:
     def __init__(self, model_memory: int = RunnerSettings.memory_bytes, step_memory: int = UNBOUNDED) -> None:
         """`model_memory`: bytes of the child; `step_memory`: of a pass of a job's step on its workers."""
         self._runner = Runner(RunnerSettings(memory_bytes=model_memory, bound_bytes=UNBOUNDED))
-        self._step_memory = step_memory
+        self.step_memory = step_memory
         self._lock = threading.RLock()
         settings = RunnerSettings(memory_bytes=model_memory)
         self._evaluating = [(threading.Lock(), Runner(settings)) for _ in range(AT_ONCE)]
@@ -92,45 +91,23 @@ class ModelRunner:
         with self._lock:
             self._runner.close()
 
-    def ready(self, blobs: Blobs, spec: JobSpec, manifest: Manifest, room: int | None = None) -> PublishedModel:
-        """Builds a ready architecture for the job's data and publishes it.
-
-        Where the job names no microbatch, a task takes as many rows at once as fit into `room`, the bytes of workers'
-        devices: these losses are means over rows. With running statistics it would be another model.
-        """
-        if not isinstance(spec.model, ReadyModel):
-            raise JobRefused("model", "is not a ready architecture")
-        if manifest.labelled is None:
-            raise JobRefused("model.architecture", "the inputs of a ready one are `x`, and `y` with its `classes`")
-        with self._lock:
-            self._runner.turn(PUBLISHING, publishes=True)
-            model = self._runner.publish(
-                *(spec.model.architecture, spec.model.arguments, manifest.labelled, spec.seed, spec.precision),
-                spec.evaluation.metrics if spec.evaluation else (),
-            )
-        parameters = blobs.put(tensors.pack_tensors(model.parameters))
-        metrics = None if model.metrics is None else blobs.put(model.metrics)
-        named = DocumentModel(
-            document=blobs.put(set_arithmetic(model.document, spec.document_arithmetic)),
-            evaluation=blobs.put(model.evaluation),
-            metrics=metrics,
-            parameters=parameters,
-        )
-        return self._describe_model(blobs, spec, named, PUBLISHING, room)
-
-    def uploaded(self, blobs: Blobs, spec: JobSpec, model: DocumentModel) -> PublishedModel:
-        """Checks a document that its requester uploaded; raises DocumentRefused or TensorsRefused."""
-        return self._describe_model(blobs, spec, model, BOUNDING)
-
-    def _describe_model(
-        self, blobs: Blobs, spec: JobSpec, model: DocumentModel, child: str, room: int | None = None
+    def describe_model(
+        self,
+        blobs: Blobs,
+        spec: JobSpec,
+        model: DocumentModel,
+        child: str = BOUNDING,
+        choose_step: Callable[[Runner, Document, Layout], Step] | None = None,
     ) -> PublishedModel:
+        """Checks and bounds a document; raises DocumentRefused or TensorsRefused.
+
+        `child` knows the documents; `choose_step` takes the place of the job's step.
+        """
         with self._lock:
             self._runner.turn(child, publishes=child == PUBLISHING)
             loaded = self._runner.load(blobs.read(model.document))
-            layout, step = build_layout(loaded), spec.step
-            if room is not None and step.microbatch is None and not any(layout.of("buffer")):
-                step = self._choose_microbatch(step, loaded, min(room, self._step_memory))
+            layout = build_layout(loaded)
+            step = spec.step if choose_step is None else choose_step(self._runner, loaded, layout)
             bounded = self._runner.bound(*step.pass_sizes, by_row=step.by_row)
             self._check_step_memory(step, bounded.peak_bytes)
             estimate = compute_task_cost(loaded, bounded, step)
@@ -158,28 +135,14 @@ class ModelRunner:
             step=step,
         )
 
-    def _choose_microbatch(self, step: Step, document: Document, room: int) -> Step:
-        """Returns the step with the most rows at once, halved as often as needed, whose task fits into `room` bytes.
-
-        The step is unchanged where all rows fit, or not even one.
-        """
-        rows = step.pass_rows
-        while rows:
-            smaller = step if rows == step.pass_rows else step.model_copy(update={"microbatch": rows})
-            bounded = self._runner.bound(*smaller.pass_sizes, by_row=step.by_row)
-            if compute_task_cost(document, bounded, smaller).memory <= room:
-                return smaller
-            rows //= 2
-        return step
-
     def _check_step_memory(self, step: Step, peak: int) -> None:
         """Raises JobRefused where a pass of the current document takes too much, with the microbatch that would fit."""
-        if peak <= self._step_memory:
+        if peak <= self.step_memory:
             return
         takes = f"a pass of {step.pass_rows} rows takes {peak / GIB:.3g} GiB, and workers' devices have at most"
-        takes += f" {self._step_memory / GIB:.3g} GiB (the service's GRADMARKET_STEP_MEMORY)"
+        takes += f" {self.step_memory / GIB:.3g} GiB (the service's GRADMARKET_STEP_MEMORY)"
         rows = step.pass_rows
-        while rows and peak > self._step_memory:
+        while rows and peak > self.step_memory:
             rows //= 2
             peak = self._runner.bound(*pass_sizes(step.room, rows), by_row=step.by_row).peak_bytes if rows else peak
         raise JobRefused("step.microbatch", f"{takes}: {f'set it to {rows}' if rows else 'take a smaller model'}")

@@ -46,7 +46,7 @@ NEEDS = {
                "graphdoc.formats.parquet", "gradmarket.market.features.secure_sums.holder"],
     "service": [*BASE, "requester.cli", "requester.features.many_machines.queue", "requester.wiring",
                 "requester.stages.aggregate", "gradmarket.runner.publishing", "gradmarket.commands.features.backup",
-                "gradmarket.commands.doctor", "gradmarket.commands.chain", "requester.ready_data.digits",
+                "gradmarket.commands.doctor", "gradmarket.commands.chain", "gradmarket.ready_data.digits",
                 "gradmarket.commands.settings", "gradmarket.commands.errors", "gradmarket.commands.migrate",
                 "gradmarket.market.features.secure_sums.collector"],
 }  # fmt: skip

@@ -31,7 +31,10 @@ MAY_IMPORT: Final = {
     "compute": MARKET | {"compute", "runner", "network"},
     "archives": MARKET | {"archives", "compute", "network"},
     "migrations": {"migrations", "requester"},
-    "requester": MARKET | {"requester", "migrations", "pages", "terminal", "runner", "contracts", "network"},
+    "field_docs": {"field_docs"},
+    "ready_data": MARKET | {"ready_data"},
+    "requester": MARKET
+    | {"requester", "migrations", "pages", "field_docs", "ready_data", "terminal", "runner", "contracts", "network"},
     "worker": MARKET
     | {
         "worker",
@@ -55,7 +58,6 @@ REQUESTER: Final = {
             "folder_lock",
             "dataset",
             "model_runner",
-            "ready_data",
             "logs",
             "meters",
         ),
@@ -65,7 +67,7 @@ REQUESTER: Final = {
     "context": 1,
     **dict.fromkeys(("moves", "feature"), 2),
     **dict.fromkeys(("stages", "exchange"), 3),
-    **dict.fromkeys(("api", "edge"), 5),
+    **dict.fromkeys(("api", "serving"), 5),
     "features": 6,
     **dict.fromkeys(("app", "wiring"), 8),
     **dict.fromkeys(("engine", "cli"), 9),
@@ -156,7 +158,7 @@ PLUGINS: Final = (
     "gradmarket.market.rules.replication",
     "gradmarket.market.rules.verifiers",
     "requester.blobs",
-    "requester.ready_data",
+    "gradmarket.ready_data",
 )
 """A file's name is the plug-in's, and `Settings` is looked up in it by that name: both recur from folder to folder."""
 

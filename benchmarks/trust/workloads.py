@@ -18,13 +18,13 @@ from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.model import sampling
 from gradmarket.market.step import GradientStep
+from gradmarket.ready_data.digits import load_table
 from gradmarket.runner.architectures import cnn, gpt
 from gradmarket.runner.compute import compute_step
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import Loss, compute_classification_loss, publish_module
 from graphdoc.document.schema import parse_document
 from graphdoc.passes import evaluate
-from requester.ready_data.digits import load_table
 
 SEED: Final = bytes(32)
 TEST_EVERY: Final = 5

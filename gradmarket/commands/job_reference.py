@@ -8,11 +8,11 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic import BaseModel
 
+from gradmarket.field_docs import describe_fields, parse_docstrings
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import metric_names
 from gradmarket.terminal import echo_text
 from graphdoc import plugins
-from requester.api.field_docs import describe_fields, parse_docstrings
 
 Json = dict[str, Any]
 HEAD: Final = """# The job file

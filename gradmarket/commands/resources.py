@@ -11,12 +11,12 @@ from gradmarket.market.errors import JobRefused, OutOfMemory, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
 from gradmarket.market.model.sampling import check_weighed, list_training_partitions
+from gradmarket.ready_data import digits
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc import tensors
 from graphdoc.document.schema import parse_document, set_arithmetic
 from graphdoc.figures import Bound
 from requester.dataset import OURS
-from requester.ready_data import digits
 from requester.settings import LEAST_MODEL_MEMORY, RequesterSettings
 
 MEASURED: Final = 124_439_808

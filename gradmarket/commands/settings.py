@@ -11,8 +11,8 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
 from gradmarket.commands.edge import JsonOption, print_json
+from gradmarket.field_docs import parse_docstrings
 from gradmarket.terminal import echo_text
-from requester.api.field_docs import parse_docstrings
 from requester.settings import RequesterSettings as ServiceSettings
 from worker.settings import WorkerSettings
 

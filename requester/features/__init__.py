@@ -8,6 +8,7 @@ from requester.features.api_tokens import ApiTokensFeature
 from requester.features.auditors import AuditorsFeature
 from requester.features.audits import AuditsFeature
 from requester.features.backup import BackupFeature
+from requester.features.body_limits import BodyLimitsFeature
 from requester.features.chain_door import ChainDoorFeature
 from requester.features.claims import ClaimsFeature
 from requester.features.clock_steps import ClockStepsFeature
@@ -38,6 +39,7 @@ from requester.features.price_guide import PriceGuideFeature
 from requester.features.private import PrivateFeature
 from requester.features.proven import ProvenFeature
 from requester.features.rate_limits import RateLimitsFeature
+from requester.features.ready_jobs import ReadyJobsFeature
 from requester.features.reconcile import ReconcileFeature
 from requester.features.records import RecordsFeature
 from requester.features.reputation import ReputationFeature
@@ -47,7 +49,6 @@ from requester.features.secure_sums import SecureSumsFeature
 from requester.features.slow_clients import SlowClientsFeature
 from requester.features.spending import SpendingFeature
 from requester.features.stakes import StakesFeature
-from requester.features.token_first import TokenFirstFeature
 from requester.features.tolerance import ToleranceFeature
 from requester.features.top_ups import TopUpsFeature
 from requester.features.tracing import TracingFeature
@@ -65,6 +66,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     AdaptiveFeature(),
     EvaluationsFeature(),
     RowChecksFeature(),
+    ReadyJobsFeature(),
     PrivateFeature(),
     DriftFeature(),
     PartMergesFeature(),
@@ -93,6 +95,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     RecordsFeature(),
     LeftoversFeature(),
     SlowClientsFeature(),
+    BodyLimitsFeature(),
     RateLimitsFeature(),
     ChainDoorFeature(),
     EventStreamsFeature(),
@@ -105,7 +108,6 @@ FEATURES: Final[tuple[Feature, ...]] = (
     TracingFeature(),
     TopUpsFeature(),
     ReconcileFeature(),
-    TokenFirstFeature(),
     RequestLogFeature(),
 )
 """In the order in which they are asked (requester.feature). Imported by the wiring and many_machines.queue alone."""

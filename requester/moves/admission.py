@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradmarket.market import admissible
+from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import Continued, ReadyData
+from gradmarket.market.job_parts import Continued, ReadyData, ReadyModel
 from gradmarket.market.rules import payment
 from gradmarket.market.stakes import Stakes, Vesting
 from gradmarket.market.step import LocalStep
@@ -16,7 +17,6 @@ from requester import dataset
 from requester.context import Context
 from requester.feature import beginning_of, features_of
 from requester.moves import named_blobs
-from requester.ready_data import digits
 from requester.store.tables import Job
 from requester.store.work import Work
 
@@ -37,10 +37,7 @@ def admit_job(context: Context, spec: JobSpec, token: str) -> Admitted:
     beginning_of(context).check_posted(context, spec, token)
     check_features_serve(spec, {feature.name for feature in features_of(context)})
     named_blobs.check_spec(context, spec, token)
-    if (
-        not isinstance(spec.data, ReadyData) or digits.is_installed()
-    ):  # the image of the HTTP process has no scikit-learn
-        manifest = dataset.manifest_of(context.blobs, spec, context.public_url)
+    if (manifest := find_manifest(context, spec)) is not None:
         named_blobs.check_partitions(context, spec, manifest, token)
         dataset.check_rows_of_a_task(manifest, spec)
     unit = Amount(int(context.chain_facts.unit))
@@ -51,10 +48,22 @@ def admit_job(context: Context, spec: JobSpec, token: str) -> Admitted:
     return Admitted(unit, most, payment.in_units("budget", spec.deposit, unit))
 
 
+def find_manifest(context: Context, spec: JobSpec) -> Manifest | None:
+    """Returns the manifest of the job's data; None where they come with the service, but not to this process.
+
+    Raises JobRefused.
+    """
+    if not isinstance(spec.data, ReadyData):
+        return dataset.manifest_of(context.blobs, spec.data, context.public_url)
+    return next(filter(None, (feature.find_manifest(spec) for feature in features_of(context))), None)
+
+
 def check_features_serve(spec: JobSpec, features: Collection[str]) -> None:
     """Refuses a field served only by a feature that this service is built without."""
     windowed = isinstance(spec.step, LocalStep) and spec.step.window is not None
+    ready = isinstance(spec.model, ReadyModel), isinstance(spec.data, ReadyData)
     needs = {
+        "ready_jobs": ("model" if ready[0] else "data", any(ready)),
         "audits": ("audit" if spec.audit is not None else "replication", spec.audited),
         "proven": ("replication", spec.proof is not None),
         "adaptive": ("replication", spec.gain is not None),

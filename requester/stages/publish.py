@@ -8,10 +8,9 @@ from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, MarketError, NotFound
 from gradmarket.market.gradient.round_update import build_model_state
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.job_parts import ReadyData, ReadyModel
+from gradmarket.market.job_parts import ReadyModel
 from gradmarket.market.model.sampling import check_weighed
 from gradmarket.market.release import PROTOCOL
-from gradmarket.market.rules.classes import find_common_memory
 from gradmarket.market.rules.pricing import PricedWork
 from gradmarket.market.terms import Amount, Digest, JobState
 from graphdoc import tensors
@@ -20,9 +19,8 @@ from requester import dataset
 from requester.context import Context
 from requester.feature import beginning_of, features_of
 from requester.model_runner import PublishedModel
-from requester.moves import blob_cleanup, named_blobs
-from requester.ready_data import digits
-from requester.store import jobs, ready_rows, workers
+from requester.moves import admission, blob_cleanup, named_blobs
+from requester.store import jobs, ready_rows
 from requester.store.facts import Facts, as_json, layout_facts, price_of
 from requester.store.locks import hold_named_lock, lock_row
 from requester.store.tables import Job
@@ -103,10 +101,11 @@ def _refuse_job(context: Context, job_id: str, reason: str) -> None:
 
 def _build_publication(context: Context, job_id: str, spec: JobSpec, token: str) -> tuple[Publication, Facts]:
     named_blobs.check_spec(context, spec, token)
-    manifest = dataset.manifest_of(context.blobs, spec, context.public_url)
-    if isinstance(spec.data, ReadyData):
-        digits.store_partitions(context.blobs)
-        _record_own_blobs(context, manifest)
+    manifest = admission.find_manifest(context, spec)
+    if manifest is None:
+        raise NotFound("the data that come with the service are not here")
+    for feature in features_of(context):
+        feature.store_data(context, spec, manifest)
     dataset.check_dataset(context.blobs, spec, manifest)
     named_blobs.check_partitions(context, spec, manifest, token)  # once all are here: none becomes unserved after this
     model = _prepare_model(context, spec, manifest)
@@ -147,23 +146,13 @@ def _build_publication(context: Context, job_id: str, spec: JobSpec, token: str)
     return publication, facts
 
 
-def _record_own_blobs(context: Context, made: Manifest) -> None:
-    """Keeps the partitions that this service made itself. Raises NotFound where one was dropped just before."""
-    digests = [part.digest for part in made.partitions]
-    blob_cleanup.record_uploaded_blobs(context, digests)
-    for digest in digests:
-        if not context.blobs.has(digest):
-            _raise_gone_blob(digest)
-
-
 def _prepare_model(context: Context, spec: JobSpec, manifest: Manifest) -> PublishedModel:
     if isinstance(spec.model, ReadyModel):
-        with context.reading() as reader:
-            room = find_common_memory(workers.list_reported_memory(reader, context.clock()))
-        return context.modelling.ready(context.blobs, spec, manifest, room)
+        models = (feature.publish_model(context, spec, manifest) for feature in features_of(context))
+        return next(filter(None, models))
     for field, digest in (("model.document", spec.model.document), ("model.parameters", spec.model.parameters)):
         _load_uploaded(context, field, digest)
-    return context.modelling.uploaded(context.blobs, spec, spec.model)
+    return context.modelling.describe_model(context.blobs, spec, spec.model)
 
 
 def _load_uploaded(context: Context, field: str, digest: Digest) -> bytes:

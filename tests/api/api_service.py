@@ -10,8 +10,8 @@ from siwe import SiweMessage
 
 from requester.app import create_app
 from requester.context import Context
-from requester.edge.serving import build_server_config, open_listener, own_url
 from requester.features import FEATURES
+from requester.serving import build_server_config, open_listener, own_url
 from requester.settings import RequesterSettings
 from requester.wiring import open_context
 from tests.api.declared import Declared, describe_once

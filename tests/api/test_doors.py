@@ -13,8 +13,7 @@ from structlog.contextvars import get_contextvars
 
 from contracts import deployment as deployments
 from requester.api.blob_routes import OCTETS
-from requester.edge.body import STREAMED
-from requester.features.token_first import OPEN, WRITING
+from requester.features.body_limits.token_first import OPEN, STREAMED, WRITING
 from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from tests.api.test_authorisation import BODIES, DATA, DESCRIBED, DIGEST, EXPECTED, JOB, with_a_replica

@@ -19,8 +19,8 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Digest
 from requester import dataset
 from requester.api.callers import network_of, unmap_ipv4
-from requester.edge.serving import open_listener, own_url
 from requester.features.slow_clients import compute_subnet
+from requester.serving import open_listener, own_url
 from requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
 from worker.protocol.client import Credentials, MarketClient

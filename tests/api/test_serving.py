@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from requester.edge.serving import KEEP_ALIVE_S, open_listener
+from requester.serving import KEEP_ALIVE_S, open_listener
 from requester.settings import RequesterSettings
 
 

@@ -14,9 +14,9 @@ from contracts import deployment as deployments
 from gradmarket.market.terms import ReplicaState
 from requester.api.auth_routes import WORKER
 from requester.features import api_tokens
+from requester.features.body_limits.token_first import OPEN, WRITING
 from requester.features.chain_door import node_door
 from requester.features.slow_clients import HEADER_LINES
-from requester.features.token_first import OPEN, WRITING
 from requester.settings import RequesterSettings
 from requester.store import identities
 from requester.store.tables import ApiToken, Replica

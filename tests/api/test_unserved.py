@@ -10,10 +10,10 @@ import pytest
 
 from gradmarket.data.pack import Cut, Packed, pack_dataset
 from gradmarket.market.digests import blob_digest
+from gradmarket.ready_data import digits
 from requester.blobs.disk import DiskBlobs
 from requester.features.windows.window_states import WindowState
 from requester.moves import blob_cleanup
-from requester.ready_data import digits
 from requester.stages import publish
 from requester.store.tables import Job, Round, Task, UnservedBlob, UploadedBlob
 from tests.api.api_service import Service
@@ -210,7 +210,8 @@ def test_a_partition_that_a_job_does_not_use_is_not_read(service: Service) -> No
 
 def test_nobody_keeps_jobs_from_the_ready_dataset(service: Service) -> None:
     """Its partitions are known to everybody before the service stores them."""
-    digits.store_partitions(kept := DiskBlobs(service.context.settings.data / "elsewhere"))
+    kept = DiskBlobs(service.context.settings.data / "elsewhere")
+    digits.store_partitions(kept.put)
     for part in digits.build_manifest().partitions:
         service.context.blobs.drop(part.digest)
         put(other_requester(service), kept.read(part.digest), unserved=True)

@@ -10,6 +10,7 @@ from gradmarket.data.pack import Cut, Packed, pack_dataset
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
+from gradmarket.market.job_parts import LinkedData
 from graphdoc import formats
 from graphdoc.document.interpret import Program
 from graphdoc.document.ranges import find_input_ranges
@@ -132,8 +133,7 @@ def test_a_link_to_another_s_blob_stays_as_it_is(tmp_path: Path) -> None:
 
 def load_uploaded_manifest(blobs: DiskBlobs, manifest: Manifest) -> Manifest:
     uploaded = blobs.put(canonical(manifest.model_dump(mode="json")))
-    data = SPEC.data.model_copy(update={"manifest": uploaded})
-    return manifest_of(blobs, SPEC.model_copy(update={"data": data}), "http://market.example")
+    return manifest_of(blobs, LinkedData(manifest=uploaded), "http://market.example")
 
 
 def test_the_ignored_label_is_in_order_and_every_place_of_a_row_is_looked_at() -> None:

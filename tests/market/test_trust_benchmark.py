@@ -15,7 +15,7 @@ from benchmarks.trust.replay import Course, Replayed
 from benchmarks.trust.run import Run, Setting
 from benchmarks.trust.table import NO_ATTACK, Table, picture
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from requester.ready_data.digits import load_table
+from gradmarket.ready_data.digits import load_table
 from tests.lanes import leave_to_full
 
 SETTING = Setting(start=4, tries=1)

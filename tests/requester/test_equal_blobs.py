@@ -17,10 +17,10 @@ from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, paylo
 from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Offer
 from gradmarket.market.terms import Digest, JobState
+from gradmarket.ready_data import digits
 from graphdoc import tensors
 from requester.blobs.disk import DiskBlobs
 from requester.moves import admission, blob_cleanup
-from requester.ready_data import digits
 from requester.stages import publish
 from requester.store import unneeded, visibility
 from requester.store.facts import layout_facts

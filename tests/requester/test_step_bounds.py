@@ -15,6 +15,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
 from graphdoc import tensors
 from requester.blobs.disk import DiskBlobs
+from requester.features.ready_jobs import publish_ready_model
 from requester.model_runner import GIB, ModelRunner, PublishedModel
 from requester.settings import RequesterSettings
 from tests.handmade import Raw, encoded, linear
@@ -39,7 +40,7 @@ def publish(modelling: ModelRunner, folder: Path, document: Raw, **step: Any) ->
     }
     given = {"model": model, "data": {"manifest": model["document"]}, "step": step, "optimizer": {"lr": 0.1}}
     spec = JobSpec.model_validate({"name": "test", "rounds": 1, "price": "10", **given})
-    return modelling.uploaded(blobs, spec, spec.model)  # type: ignore[arg-type]
+    return modelling.describe_model(blobs, spec, spec.model)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("modelling", [DEFAULT], indirect=True)
@@ -80,7 +81,7 @@ def publish_ready(modelling: ModelRunner, folder: Path, room: int | None, **step
     part = Partition(name="train", link="/v1/blobs/x", digest=Digest("blake3:" + "11" * 32), bytes=1, rows=4096)
     inputs = {"x": Column(dtype="float32", shape=(1, 8, 8)), "y": Column(dtype="int64", classes=10)}
     manifest = Manifest(inputs=inputs, partitions=(part,))
-    return modelling.ready(DiskBlobs(folder / "blobs"), spec, manifest, room)
+    return publish_ready_model(modelling, DiskBlobs(folder / "blobs"), spec, manifest, room)
 
 
 @FULL

@@ -13,8 +13,8 @@ from gradmarket.market.wire.framing import DIGEST, frame_poll_request, piece_dig
 from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest
 from requester.app import create_app
 from requester.blobs._unfinished import BUSY
-from requester.edge.serving import build_server_config, open_listener
 from requester.features import FEATURES
+from requester.serving import build_server_config, open_listener
 from requester.store import identities
 from tests.kit.prompt_server import PromptServer
 from tests.patience import PATIENCE_S, wait_until

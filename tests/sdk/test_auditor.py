@@ -23,7 +23,7 @@ from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.terms import Role
 from gradmarket.market.wire.audit_messages import AuditAnswer
 from gradmarket.mistakes import describe_error
-from requester.ready_data.digits import load_table
+from gradmarket.ready_data.digits import load_table
 from tests.lanes import FULL
 from tests.patience import dawdle, wait_for, wait_until
 from tests.town import ALONE

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
-from requester.api.field_docs import describe_fields
+from gradmarket.field_docs import describe_fields
 from requester.api.problems import MEDIA_TYPE, describe_problems
 from requester.context import Context
 from requester.feature import Feature

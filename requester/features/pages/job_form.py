@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from gradmarket.field_docs import describe_fields
 from gradmarket.market.fields import faults_of, in_words
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from graphdoc import plugins
-from requester.api.field_docs import describe_fields
 
 Schemas = Mapping[str, Mapping[str, Any]]
 

@@ -11,11 +11,11 @@ from gradmarket.market.terms import JobState, ReplicaState
 from gradmarket.market.views.job_views import CoverageCounts, PrivacyView, RowPrivacyView
 from gradmarket.market.views.trust_views import TrustView
 from requester.context import Context
-from requester.edge.serving import build_join_command
 from requester.features.pages import overview
 from requester.features.pages.measured import PageMeasures
 from requester.features.pages.sentences import Sentence, build_sentence
 from requester.features.records.job_counts import Traffic, traffic_of
+from requester.serving import build_join_command
 from requester.store import jobs
 from requester.store.listings import unpack_tags
 from requester.store.tables import Job

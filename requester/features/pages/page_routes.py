@@ -27,7 +27,6 @@ from requester.api.callers import parse_bearer_token
 from requester.api.job_routes import JobPath, job_or_404
 from requester.api.response_cache import Recent, Source
 from requester.context import Context
-from requester.edge.serving import build_join_command
 from requester.features import price_guide
 from requester.features.coverage import read_books
 from requester.features.event_streams import FollowedJob, event_tail
@@ -48,6 +47,7 @@ from requester.features.pages.measured import VIEWERS, load_page_measures
 from requester.features.pages.page_route import PageRoute, render_template
 from requester.features.pages.runs_page import RunsQuery
 from requester.moves.admission import admit_job
+from requester.serving import build_join_command
 from requester.store import jobs
 from requester.store.listings import unpack_tags
 from requester.store.tables import Job

@@ -27,8 +27,8 @@ from requester.api.callers import (
     retry_after,
 )
 from requester.context import Context
-from requester.edge.body import STREAMED
 from requester.feature import Feature
+from requester.features.body_limits.token_first import STREAMED
 from requester.features.slow_clients import SITE, compute_subnet, find_site_network
 
 SIGN_IN: Final = 10.0
@@ -181,7 +181,7 @@ def refusal_delay(base_s: float, waiting: int) -> float:
 
 class RateLimitsFeature(Feature):
     name = "rate_limits"
-    needs = ("slow_clients",)
+    needs = ("body_limits", "slow_clients")
 
     def limit_requests(self, app: FastAPI, context: Context) -> None:
         app.add_middleware(RateLimit, context=context, callers=app.state.callers)

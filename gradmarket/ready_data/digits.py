@@ -1,6 +1,7 @@
 """scikit-learn's bundled handwritten digits (UCI ML, Alpaydin and Kaynak 1998): 1,797 images of 8 x 8, ten classes."""
 
 import gzip
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,6 @@ from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound
 from graphdoc import tensors
-from requester.blobs import Blobs
 
 SHAPE: Final = (1, 8, 8)
 CLASSES: Final = 10
@@ -33,10 +33,10 @@ def build_manifest() -> Manifest:
     return Manifest(inputs=inputs, partitions=tuple(partition for partition, _ in _pack_partitions()))
 
 
-def store_partitions(blobs: Blobs) -> None:
-    """Keeps the partitions as blobs."""
+def store_partitions(put: Callable[[bytes], object]) -> None:
+    """Passes each partition's bytes to `put`."""
     for _, data in _pack_partitions():
-        blobs.put(data)
+        put(data)
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from fastapi import FastAPI
 from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -11,9 +10,14 @@ from requester.api import problems
 from requester.api.auth_routes import SEND_TOKEN, WRONG_TOKEN, Callers
 from requester.api.callers import parse_bearer_token
 from requester.context import Context
-from requester.edge.body import SHORT, STREAMED
-from requester.feature import Feature
 
+STREAMED = (
+    *("/v1/blobs/", "/v1/work/answers", "/v1/work/states/", "/v1/work/aggregations/", "/v1/work/hearings"),
+    "/v1/audits/payloads/",
+    "/v1/audits/hearings",
+)
+SHORT = {"/v1/session": 1 << 14, "/chain": 1 << 17}
+"""Bytes of a body that is parsed without a token, at most: enough to sign in with, and for a batch of calls."""
 WRITING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 OPEN: Final = frozenset(SHORT)
 """Routes that take a body without a token."""
@@ -51,10 +55,3 @@ class TokenFirst:
             return token is not None and await self._callers.identify(self._context, token) is not None
         except (OperationalError, InterfaceError):
             return True  # the route reports the database's error
-
-
-class TokenFirstFeature(Feature):
-    name = "token_first"
-
-    def add_middleware(self, app: FastAPI, context: Context) -> None:
-        app.add_middleware(TokenFirst, context=context, callers=app.state.callers)

@@ -1,21 +1,18 @@
-"""Limits the size of bodies and the time they take, before a request is authenticated."""
+"""Limits of bodies: their size and the time they take, and no body of a write without a token is parsed."""
 
 import asyncio
 
+from fastapi import FastAPI
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from requester.api import problems
+from requester.context import Context
+from requester.feature import Feature
+from requester.features.body_limits.token_first import SHORT, STREAMED, TokenFirst
 
 QUERY = 2048
 """Bytes of a query string, at most: parsing thousands of names costs more than the rest of a request."""
-STREAMED = (
-    *("/v1/blobs/", "/v1/work/answers", "/v1/work/states/", "/v1/work/aggregations/", "/v1/work/hearings"),
-    "/v1/audits/payloads/",
-    "/v1/audits/hearings",
-)
-SHORT = {"/v1/session": 1 << 14, "/chain": 1 << 17}
-"""Bytes of a body that is parsed without a token, at most: enough to sign in with, and for a batch of calls."""
 MOST_VALUES = 50_000
 """Values of a body of JSON, about: a manifest of 1 MiB has 40,000, and each that is wrong takes a kilobyte."""
 
@@ -92,3 +89,14 @@ class _Body:
 def _parse_declared_length(scope: Scope) -> int:
     """Returns the length that the client declares, which the HTTP parser has validated; 0 without one."""
     return int(next((value for name, value in scope["headers"] if name == b"content-length"), 0))
+
+
+class BodyLimitsFeature(Feature):
+    name = "body_limits"
+
+    def add_middleware(self, app: FastAPI, context: Context) -> None:
+        app.add_middleware(TokenFirst, context=context, callers=app.state.callers)
+
+    def limit_requests(self, app: FastAPI, context: Context) -> None:
+        settings = context.settings
+        app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.body_s)

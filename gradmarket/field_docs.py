@@ -1,7 +1,7 @@
 """Describes every field in the OpenAPI document, with its unit, and an example where it has no fields itself.
 
 The text for "Schema.field" in fields.json comes first, then the field's own docstring in its model, then the text for
-the name in fields.json.
+the name in fields.json, which lies beside the routes.
 """
 
 import ast
@@ -10,15 +10,14 @@ import json
 import textwrap
 from collections.abc import Iterator
 from functools import cache
+from importlib.resources import files
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
 Json = dict[str, Any]
 OURS: Final = {"gradmarket", "graphdoc", "requester", "worker"}
-WORDS: Final = Path(__file__).with_name("fields.json")
 
 
 class Words(NamedTuple):
@@ -64,7 +63,7 @@ def words_of(schema: str, field: str) -> Words | None:
 
 @cache
 def _load_field_words() -> dict[str, list[Any]]:
-    words: dict[str, list[Any]] = json.loads(WORDS.read_text())
+    words: dict[str, list[Any]] = json.loads(files("requester.api").joinpath("fields.json").read_text())
     return words
 
 
