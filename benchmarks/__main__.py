@@ -1,8 +1,8 @@
 """`make bench [ONLY=prefix] [JSON=path] [SMALLEST=1]`: every file here that measures; a JSON line a figure, a table.
 
 A benchmark is a file with a line `PREFIX = "…"`, which its figures' names begin with, and `measure() ->
-Iterator[Figure]`. All figures of a file that runs are shown, whatever ONLY is: those beside the asked ones are what
-their ratios were made from. One that fails is a line of the table; the others run on.
+Iterator[Figure]`. All figures of a file that runs are shown, also those that ONLY does not name: ratios are made from
+them. One that fails is a line of the table; the others run on.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main() -> int:
         os.environ[SMALLEST] = "1"
     found: list[Figure | Failure] = []
     for line in _measured(chosen(prefixes(), options.only)):
-        # At the smallest size a target says nothing.
+        # At the smallest size a target has no meaning.
         found.append(replace(line, target="") if options.smallest and isinstance(line, Figure) else line)
         print(json.dumps(found[-1].line()), flush=True)
         if options.json:
@@ -103,5 +103,5 @@ def _show(found: list[Figure | Failure]) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started ends with it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # its children end with it
     sys.exit(main())

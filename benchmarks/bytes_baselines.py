@@ -5,7 +5,7 @@ round every step. Its bytes are those of all its steps; ours are those until the
 the committed curves of `bytes`. The worst of the seeds.
 
     bf16      both ways, two bytes an element up and down
-    two_bit   both ways, as ours: what is left is what local steps are worth
+    two_bit   both ways, as ours: the difference is the gain of local steps
     ring      in bf16: each of as many workers as tasks sends and receives 2 (n - 1) / n of the gradient a step,
               and nobody computes twice, where here three replicas of each task fetch the parameters; with the loss of
               `bf16`

@@ -1,7 +1,7 @@
-"""Loss by bytes of large GPTs, as `bytes` has it of a small one: one seed, for they take long.
+"""Loss by bytes of large GPTs, as `bytes` measures it of a small one: one seed, since they take long.
 
 AdamW and its rates are those of nanoGPT (config/train_shakespeare_char.py, train_gpt2.py); rows, context and steps are
-what a part of two cores allows. Muon would take most of the time here: its products are of float64.
+those that a part of two cores allows. Muon would take most of the time here: its products are of float64.
 """
 
 from collections.abc import Iterator

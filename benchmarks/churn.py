@@ -1,8 +1,8 @@
 """Workers killed by SIGKILL and replaced while a job runs.
 
-Every minute two of six workers are killed, whatever they hold, and two that nobody knows take their place. Who is left
-computes the same job then, undisturbed. Leases last 20 s: one that a killed worker held is given to another then. Where
-a worker takes minutes to start, PERIOD, WORKERS and REPLACED make the same of it at another pace.
+Every minute two of six workers are killed in any state, and two fresh ones take their place. The survivors then compute
+the same job undisturbed. Leases last 20 s: after that a killed worker's goes to another. Where a worker takes minutes
+to start, PERIOD, WORKERS and REPLACED set another pace.
 """
 
 import math

@@ -1,8 +1,8 @@
 """A card's speed through the confined child, beside torch's autocast.
 
-`of_eager`: the document's speed over autocast's; `host_share_of_task`: what of a gradient, answered in two_bit, is not
-the card's own time; `local_of_loop`: 20 served inner steps of AdamW over torch's own loop with its fused AdamW. Without
-a card a tiny model on the processor shows that each figure is measured.
+`of_eager`: the document's speed over autocast's; `host_share_of_task`: the share of a gradient's time, answered in
+two_bit, off the card; `local_of_loop`: 20 served inner steps of AdamW over torch's own loop with its fused AdamW.
+Without a card a tiny model on the processor shows that each figure is measured.
 """
 
 import time

@@ -105,7 +105,7 @@ def _furnished(here: Service) -> dict[str, str]:
 
 
 def _idle(here: Service, seconds: float) -> float:
-    """CPU seconds a second that the service takes while nobody asks, for so long."""
+    """CPU seconds a second that the idle service takes, over this many seconds."""
     began, spent = time.perf_counter(), here.own_cpu_s()
     time.sleep(seconds)
     return (here.own_cpu_s() - spent) / (time.perf_counter() - began)

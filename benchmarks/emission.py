@@ -2,8 +2,8 @@
 
 A loop of four times as many places must cost four times as much: growth is CPU a node at 4n over CPU a node at n. torch
 traces every node of a loop; its document has one for all of them. Each model is published in a process of its own, with
-the threads that torch takes; torch's tracing was loaded before. A thread that waits for another sleeps, so that the CPU
-is what was computed, however busy the machine is.
+the threads that torch takes; torch's tracing was loaded before. A thread that waits for another sleeps, so the CPU time
+is that of computing, however busy the machine is.
 """
 
 import json

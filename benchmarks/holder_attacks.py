@@ -1,7 +1,7 @@
 """Harm to the model by lies of one of the ten-holder example's holders (`private.attack.*`).
 
-One of the ten answers otherwise than by local steps on its rows, for all rounds, within the norm bound. What it is paid
-by worth is measured in worth_cheats; with a fixed price every answer within the bounds is paid alike.
+One of the ten answers otherwise than by local steps on its rows, for all rounds, within the norm bound. worth_cheats
+measures its pay by worth; with a fixed price every answer within the bounds is paid alike.
 """
 
 import math
@@ -57,8 +57,8 @@ LIES: Final[dict[str, Callable[[Answer, Answer, np.random.Generator], dict[str, 
     "backdoor": lambda honest, _last, _: dict(honest),
     "none": lambda honest, _last, _: dict(honest),
 }
-"""What the liar makes of its honest answer and the round's update before. `copy` sends the parameters back as they
-were, `last_update` the change of the round before; the answer with a backdoor is computed on marked rows."""
+"""The lie, from the honest answer and the last round's update. `copy` sends the parameters back unchanged,
+`last_update` the change of the round before; the answer with a backdoor is computed on marked rows."""
 
 
 @dataclass(frozen=True)

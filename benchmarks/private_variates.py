@@ -1,6 +1,6 @@
 """SCAFFOLD's control variates on the ten-holder example, beside the same rounds without: loss and accuracy.
 
-All is as in `make bench ONLY=private`, but that answers weigh alike. What is told is the loss on the requester's rows.
+All is as in `make bench ONLY=private`, but answers weigh alike. The loss is that on the requester's rows.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """A refereed dispute over a GPT of 10.8 million parameters: committing and judging.
 
 All of it is CPU time of this process, so that other programs count little. The step is that of wan_steps: inner steps
-of 8 rows of 128 tokens. Committing is tracing a task by its checkpoints against computing it, with one thread: two that
-wait for each other's cores count what they wait. The referee's share is that of the dearest operation: its inputs read
+of 8 rows of 128 tokens. Committing is tracing a task by its checkpoints against computing it, with one thread: two
+would count their waiting for each other's cores. The referee's share is that of the dearest operation: its inputs read
 and checked by digest, and computed.
 """
 

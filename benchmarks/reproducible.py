@@ -1,5 +1,5 @@
-"""What reproducible arithmetic costs a step of a GPT of 10.8 million parameters, beside native arithmetic; and what
-Freivalds' checks of products cost, exact and within a tolerance, beside computing them again.
+"""The cost of reproducible arithmetic in a step of a GPT of 10.8 million parameters, beside native arithmetic; and that
+of Freivalds' checks of products, exact and within a tolerance, beside computing them again.
 
 Both steps run by turns in one child with the environment of a worker's: 8 rows of 128 tokens, loss and gradients. Of
 one thread the CPU time counts, so that other programs count little; of two the wall time, since they wait for each

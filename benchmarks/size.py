@@ -1,7 +1,7 @@
-"""How large a run is: as its figures are quoted, or the smallest that goes all the way (`make bench SMALLEST=1`).
+"""The size of a run: that of the quoted figures, or the smallest that goes all the way (`make bench SMALLEST=1`).
 
-The smallest takes seconds and its figures say nothing; it tells that a benchmark still runs. What a benchmark starts
-inherits the choice by the environment.
+The smallest takes seconds and shows only that a benchmark still runs: its figures mean nothing. A benchmark's children
+inherit the choice by the environment.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""How evenly updates use data of which a tenth is slow for every machine: a simulation by the service's rules.
+"""The evenness of updates over data with a tenth that is slow for every machine: a simulation by the service's rules.
 
 `worst_share` is the uses of the least used row of the slow partitions over the mean of all rows, after whole epochs.
 """

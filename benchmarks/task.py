@@ -1,10 +1,10 @@
 """The service's CPU for a whole task, from lease to voucher.
 
 Service and database are processes of their own, their CPU time read from the system. Workers are simulated here, with
-real signatures and one payload, so that nothing but the control plane is measured. `leases`: what a worker has in
-flight, so that leases, commitments and reveals share a request; `ahead`: it asks for more of them meanwhile. `workers`:
-who works at the same time, for what comes at the same time shares a transaction. The peer is Celery's no-op on Redis in
-the same run: worker and Redis, a task.
+real signatures and one payload, so that nothing but the control plane is measured. `leases`: a worker's replicas in
+flight, whose leases, commitments and reveals share a request; `ahead`: it asks for more of them meanwhile. `workers`:
+workers at the same time, whose simultaneous requests share a transaction. The peer is Celery's no-op on Redis in the
+same run: worker and Redis, a task.
 """
 
 import time

@@ -1,8 +1,8 @@
 """The cost of trust: computations for each accepted gradient, of which plain training needs one.
 
 `trust.cost.f20`: a fifth of a market of proven workers are cheaters, and at most 1 in 100 of their wrong gradients is
-accepted and never caught. By the formula and in the simulated market, for those that reckon (nobody lies) and for those
-that lie whatever they lose. `trust.cost.newcomers`: while a market of newcomers proves itself.
+accepted and never caught. By the formula and in the simulated market, for rational cheaters (none lies) and for those
+that lie at any loss. `trust.cost.newcomers`: while a market of newcomers proves itself.
 """
 
 from collections.abc import Iterator

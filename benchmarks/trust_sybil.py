@@ -30,7 +30,7 @@ MARKETS: Final = sized(
     (RingMarket(12, 8, ROUNDS),),
 )
 MIDDLE: Final = sized(RingMarket(60, 8, ROUNDS), RingMarket(12, 8, ROUNDS))
-"""The market of which every adversary has a line."""
+"""The market in which every adversary has a line."""
 SEEDS: Final = sized(10, 2)
 SHARES: Final = (0.1, 0.2, 0.3, 0.5)
 INSTANT: Final = ("instant_always", "instant_unanimous")

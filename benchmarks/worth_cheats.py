@@ -1,8 +1,8 @@
 """Holders' gain by cheats over honest work, where answers are paid by worth (`private.worth.*`).
 
 The ten-holder example's split and local steps on a perceptron in numpy, in 30 rounds, measured by group_worth as
-the service does. A ratio is of a holder's mean pay in three honest plays, of all its wallets together; of who has no
-rows it is of the others' mean pay. Rows are split by each of the ten in turn.
+the service does. A ratio is of a holder's mean pay in three honest plays, of all its wallets together; of a holder
+without rows it is of the others' mean pay. Rows are split by each of the ten in turn.
 """
 
 from collections.abc import Iterator, Mapping

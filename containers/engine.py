@@ -61,7 +61,7 @@ def ran(
 
 
 def found() -> ContainerEngine:
-    """Returns the engine that works. Raises ToolMissing, with what each one lacks, if none does."""
+    """Returns the engine that works. Raises ToolMissing, with each one's fault, if none does."""
     lacks = []
     for engine in (ContainerEngine("docker", ("docker", "compose")), ContainerEngine("podman", (_podman_compose(),))):
         trouble = _trouble(engine)

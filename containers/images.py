@@ -21,7 +21,7 @@ INDEX: Final = "PIP_EXTRA_INDEX_URL"
 
 
 def build(engine: ContainerEngine, source: Path) -> None:
-    """Builds what has changed in `source`; reuses cached layers."""
+    """Builds the images from `source`; reuses cached layers."""
     for target in TARGETS:
         command = [engine.program, "build", *_options(engine), "--target", target, "--tag", f"gradmarket/{target}"]
         ran([*command, "--file", str(source / "docker" / "Dockerfile"), str(source)], seconds=BUILD_S)
@@ -42,7 +42,7 @@ def _options(engine: ContainerEngine) -> list[str]:
 
 
 def _labelled() -> list[str]:
-    """Returns what the images' labels say: the package's version, and the commit where this is a checkout of one."""
+    """Returns the images' labels: the package's version, and the commit where this is a checkout of one."""
     asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=SOURCE, capture_output=True, text=True, check=False)
     labels = {"VERSION": metadata.version("gradmarket"), "REVISION": asked.stdout.strip() or "unknown"}
     return [word for name, value in labels.items() for word in ("--build-arg", f"{name}={value}")]

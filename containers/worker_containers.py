@@ -68,7 +68,7 @@ def hire(compose_project: ComposeProject) -> list[WorkerContainers]:
 
 
 def dismiss(worker_containers: list[WorkerContainers]) -> None:
-    """Tells all workers to leave; each finishes, redeems and releases. Raises DemoFailed if one is late or fails."""
+    """Stops all workers: each finishes, redeems and releases. Raises DemoFailed if one is late or fails."""
     for worker in worker_containers:
         worker.request_leave()
     for worker in worker_containers:

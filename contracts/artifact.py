@@ -42,7 +42,7 @@ class Artifact:
         return masked_code_hash(self.deployed_bytecode, self.immutable_references)
 
     def matches(self, code: bytes) -> bool:
-        """Returns whether `code`, read from a chain, is this contract's, whatever the constructor's arguments were."""
+        """Returns whether `code`, read from a chain, is this contract's, for any arguments of the constructor."""
         same_length = len(code) == len(self.deployed_bytecode)
         return same_length and masked_code_hash(code, self.immutable_references) == self.code_hash
 

@@ -67,7 +67,7 @@ def render_artifact(artifact: Mapping[str, Any]) -> str:
 
 
 def _sort_references(by_id: Mapping[str, list[dict[str, int]]]) -> list[dict[str, int]]:
-    """Returns the references ordered by start, since the compiler's ids depend on what else is compiled."""
+    """Returns the references ordered by start, since the compiler's ids depend on the other sources."""
     return sorted((reference for group in by_id.values() for reference in group), key=lambda place: place["start"])
 
 

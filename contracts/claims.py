@@ -21,7 +21,7 @@ TIMEOUT_S = 60.0
 def redeem(
     ledger: Ledger, key: PrivateKey, voucher: Voucher, signature: bytes, timeout_s: float = TIMEOUT_S
 ) -> Outcome:
-    """Redeems a voucher: everything due goes to its worker's payout address, whoever sends it."""
+    """Redeems a voucher: everything due goes to its worker's payout address, from any sender."""
     return _send_call(ledger, key, calls.redeem(ledger.deployment.contract, voucher, signature), timeout_s)
 
 
@@ -33,7 +33,7 @@ def redeem_batch(
 
 
 def collect(ledger: Ledger, key: PrivateKey, job: int, worker: Address, timeout_s: float = TIMEOUT_S) -> Outcome:
-    """Collects what batches have credited; this is possible for ever."""
+    """Collects the credit of batches; this is possible for ever."""
     return _send_call(ledger, key, calls.collect(ledger.deployment.contract, job, worker), timeout_s)
 
 

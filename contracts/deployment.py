@@ -69,7 +69,7 @@ def deploy_market(
 
 
 def verify_deployment(web3: Web3, deployment: Deployment) -> None:
-    """Raises ForeignChain, naming what differs, unless this chain has exactly this deployment.
+    """Raises ForeignChain, naming the difference, unless this chain has exactly this deployment.
 
     The code is compared with the committed artifact's, with immutables masked. The instance distinguishes a restarted
     local chain from the one before, which had the same chain id and addresses.

@@ -69,7 +69,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class VestBurn:
-    """Locked pay that a ruling burnt, in units; `event` is what its case accused of."""
+    """Locked pay that a ruling burnt, in units; `event` is that of its case."""
 
     case: Hash
     event: Hash

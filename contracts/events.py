@@ -26,7 +26,7 @@ Log = TypeVar("Log")
 OF_AN_ACCOUNT: Final = ("Paid", "Released", "Joined", "Left", "Freed", "Accused", "Slashed")
 """Events that name a job and one of its workers, and change what either may withdraw."""
 LEAST_KEPT: Final = 500
-"""Blocks in one request that a connection remembers as answered, at least: what is refused below may be one block."""
+"""Least blocks in one request that a connection remembers as answered: below, a refusal may be due to one block."""
 NOBODY: Final = to_checksum_address("0x" + "00" * 20)
 
 
@@ -40,7 +40,7 @@ def in_spans(
     """Yields the result of `ask` for each span of blocks from `first` to `last`. Raises as `node_errors`.
 
     A span that the node refuses is halved, and doubled again after each answer: public nodes answer from 500 to 10,000
-    blocks, or so many logs, and each refuses more in words of its own. The connection remembers a width that was
+    blocks, or a number of logs, and each refuses more in words of its own. The connection remembers a width that was
     refused, but none below LEAST_KEPT: a node that lacks the newest block, or whose block is full, refuses any.
 
     Where one block alone is refused, `skip` decides whether to go on without it.

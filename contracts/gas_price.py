@@ -15,8 +15,8 @@ WAITS: Final = "waits:"
 
 @dataclass(frozen=True, slots=True)
 class GasPrice:
-    """Wei per gas: the newest block's base fee (EIP-1559), None on a chain that has none; and what is usual on top of
-    it, or altogether where there is no base fee."""
+    """Wei per gas: the newest block's base fee (EIP-1559), None on a chain that has none; and the usual tip on top of
+    it, or the usual price where there is no base fee."""
 
     base: int | None
     tip: int
@@ -38,7 +38,7 @@ def compute_offered_fees(price: GasPrice, ceiling: int | None = None) -> Fees:
 def compute_raised_fees(old: Fees, price: GasPrice, overdue: bool, ceiling: int | None = None) -> Fees | None:
     """Returns a replacement's fees; None where the old ones are enough for the chain's price now and it is not overdue.
 
-    Raises GasTooDear where the ceiling leaves no room for what a node takes as a replacement, or for the price now.
+    Raises GasTooDear where the ceiling leaves no room for a replacement that a node takes, or for the price now.
     """
     short = old.most < (price.base or 0) + min(old.tip, price.tip)
     if not short and not overdue:

@@ -91,7 +91,7 @@ class Ledger:
         return market_events(self.web3, self.deployment.contract)
 
     def verify(self) -> None:
-        """Raises ForeignChain, naming what differs, unless the chain has the expected deployment."""
+        """Raises ForeignChain, naming the difference, unless the chain has the expected deployment."""
         verify_deployment(self.web3, self.deployment)
 
     def verify_instance(self) -> None:

@@ -38,7 +38,7 @@ def pack_reservations(rows: Sequence[tuple[Address, Units]]) -> bytes:
 
 
 def pack_sums(groups: Sequence[PackedGroup]) -> bytes:
-    """Packs each worker once as worker (20 bytes) | sum of its prices (8): what `settleRooted` credits."""
+    """Packs each worker once as worker (20 bytes) | sum of its prices (8), the credits of `settleRooted`."""
     sums: dict[Address, int] = {}
     for row in groups:
         sums[row.worker] = sums.get(row.worker, 0) + row.price * len(row.digests)

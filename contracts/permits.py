@@ -14,7 +14,7 @@ TYPE: Final = "Permit(address owner,address spender,uint256 value,uint256 nonce,
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Lets `spender` transfer `value` from `owner` until `deadline`; `nonce` is the token's for the owner."""
+    """Allows `spender` to transfer `value` from `owner` until `deadline`; `nonce` is the token's for the owner."""
 
     owner: Address
     spender: Address

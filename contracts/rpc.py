@@ -39,7 +39,7 @@ BATCH: Final = 20
 BATCHES: Final = 100
 """Batches after which a larger one is tried again: a refusal may have been one of the moment."""
 LOG_SPAN: Final = 5_000
-"""Blocks in one request for logs, until a node refuses so many."""
+"""Blocks in one request for logs, until a node refuses."""
 OUT_OF_RANGE_TRIES: Final = 10
 MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, DecodingError)
 """Errors that web3 and this module raise over an answer that violates the protocol's form."""
@@ -58,7 +58,7 @@ CHUNK: Final = 1 << 16
 
 
 class _NodeSession(Session):
-    """Reads bounded answers, and follows nobody to another address.
+    """Reads bounded answers, and follows no redirect.
 
     Its settings are its own: requests would read netrc, and write the environment of all threads to hide a proxy.
     """
@@ -244,7 +244,7 @@ def _custom_errors() -> dict[bytes, tuple[str, tuple[str, ...]]]:
 
 
 def _extract_message(error: Web3RPCError) -> str:
-    """Returns the node's message, in whatever form it comes."""
+    """Returns the node's message, from any of its forms."""
     answer = error.rpc_response
     node_error = answer.get("error") if isinstance(answer, dict) else None
     return (

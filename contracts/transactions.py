@@ -45,9 +45,9 @@ STUCK_S: Final = 30.0
 def execute_call(web3: Web3, key: PrivateKey, call: Call, timeout_s: float = 60.0) -> Outcome:
     """Sends from `key`'s account with its next nonce, and waits; tries again if another transaction takes that nonce.
 
-    Where the base fee rises beyond what it offers meanwhile, it is replaced; so is one of an earlier call that waits
+    Where the base fee rises beyond its offer meanwhile, it is replaced; so is one of an earlier call that waits
     for STUCK_S already: later transactions could not be mined before it, and its sender sends it again. A node
-    wants more for that than it offers, which is not known: our fees are raised at once until the node takes them.
+    wants more for that than its unknown offer: our fees are raised at once until the node takes them.
 
     Raises ContractRefused without sending if the contract would revert, NodeRefused if there is no money for gas or the
     stuck transaction offers too much for it, and ChainUnreachable only if nothing was sent yet.
@@ -88,11 +88,11 @@ def _free_nonce(web3: Web3, sender: Address) -> tuple[int, bool]:
 
 
 def _wait_raising(web3: Web3, first: Signed, price: Fees, again: Callable[[Fees], Signed], until: float) -> Outcome:
-    """Waits for the transaction, or one of those that replace it because the base fee went beyond what it offers."""
+    """Waits for the transaction, or one of those that replace it because the base fee went beyond its offer."""
     tried, look_at = [first], time.monotonic() + RAISE_S
     while True:
         for signed in reversed(tried):
-            with suppress(NodeRefused):  # it is sent, whatever the node answers
+            with suppress(NodeRefused):  # it is sent already, at any answer
                 result = fetch_outcome(web3, signed.hash)
                 if not isinstance(result, Unknown):
                     return result

@@ -1,8 +1,8 @@
 """Makes mutants of Python sources: each is one small fault, the replacement of one piece of code.
 
 It flips comparisons, arithmetic, logic and branches, changes numbers by one and truths, and takes away a `not`, a call
-or a `raise`. Nothing is changed in annotations, decorators, docstrings and other texts, in what is logged or said, or
-in how long something waits (constants that are named `…_S`): no test may depend on these.
+or a `raise`. Nothing is changed in annotations, decorators, docstrings and other texts, in logged or printed ones, or
+in the lengths of waits (constants that are named `…_S`): no test may depend on these.
 """
 
 import ast
@@ -55,7 +55,7 @@ class PythonMutant:
 def sample(sources: Mapping[str, str], count: int, seed: int) -> list[PythonMutant]:
     """Returns `count` mutants, as many of each file as it has lines, on average.
 
-    A fault is drawn by a hash of what it changes, weighted (Efraimidis and Spirakis 2006): most of a sample stays the
+    A fault is drawn by a hash of its change, weighted (Efraimidis and Spirakis 2006): most of a sample stays the
     same while other code changes and files move.
     """
     keys: list[tuple[float, PythonMutant]] = []
@@ -86,7 +86,7 @@ _Place = ast.expr | ast.stmt
 
 
 def _changes(node: ast.AST, function: str) -> Iterator[tuple[_Place, ast.AST, str]]:
-    """Yields nodes, what may stand in their place, and the function around them."""
+    """Yields nodes, their possible replacements, and the function around them."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         function = node.name
     if isinstance(node, ast.If) and ast.unparse(node.test) != "TYPE_CHECKING":

@@ -1,10 +1,10 @@
-"""How well the tests notice faults in requester, worker and market: `make mutants-sample LANE=test JSON=path`.
+"""The share of faults in requester, worker and market that tests notice: `make mutants-sample LANE=test JSON=path`.
 
 Each of a seeded sample of small faults (python_mutants.py) is put into a copy of the tree, and those of the lane's
 tests that import the changed module run on it until one fails: first the files that import it from near by or name the
 changed function, the cheap ones before those that start processes. A test that fails without the fault too is left
-out. A fault that `patience`, in seconds of a processor, did not suffice for is neither caught nor survived. JSON that
-is there already is gone on with: what is caught in it is not tried again.
+out. A fault whose tests took longer than `patience`, in seconds of a processor, is neither caught nor survived. A run
+continues an existing JSON: faults caught in it are not tried again.
 """
 
 import argparse
@@ -41,7 +41,7 @@ COSTS: Final = {
     "network": 2, "api": 3, "features": 3, "worker": 3, "blobs": 3, "contracts": 3, "runner": 4, "fuzz": 4, "ops": 5,
     "sdk": 6, "attacks": 7, "benchmarks": 8, "e2e": 8, "containers": 9,
 }  # fmt: skip
-"""How dear a folder's tests are, roughly; what lies in `tests` itself is of cost 1."""
+"""The rough cost of a folder's tests; files in `tests` itself have cost 1."""
 BATCHES: Final = (3, 9, 30)
 """Files of the first calls; the last has all others."""
 PRELOADED: Final = (
@@ -63,7 +63,7 @@ _OWN: Final = re.compile(r"(?:FAILED|ERROR) (\S+\.py(?:::[^\s\[]+(?:\[.*?\])?)?)
 
 @dataclass
 class Verdict:
-    """What became of a fault: "caught", "survived", or "undecided" where patience ended."""
+    """The fate of a fault: "caught", "survived", or "undecided" where patience ended."""
 
     mutant: str
     file: str
@@ -109,7 +109,7 @@ class Copy:
         return code, found[1] if found else output_text.rpartition("\n")[2][:200], taken
 
     def _test(self, words: list[str], output: int) -> NoReturn:
-        """In a child, which has imported what others wrote already: a third of what most tests take."""
+        """Tests in a child that has imported others' packages already: imports are a third of most tests' time."""
         os.setsid()
         os.dup2(output, 1)
         os.dup2(output, 2)
@@ -164,9 +164,9 @@ def batched_by(order: Sequence[str], sizes: Sequence[int]) -> Iterator[Sequence[
 
 
 def _ended(pid: int, seconds: float) -> tuple[int | None, float]:
-    """Waits for the process, and ends it with all that it started.
+    """Waits for the process, and ends it with its children.
 
-    Returns its exit code and what it took; no code where it took more, or waited ten times as long.
+    Returns its exit code and its CPU time; no code where it took more, or waited ten times as long.
     """
     until, code, taken = time.monotonic() + 10 * seconds, None, 0.0
     process = psutil.Process(pid)
@@ -265,7 +265,7 @@ def _fresh(at: str, imports: Mapping[str, Sequence[str]], found: dict[str, int])
 
 
 def report(verdicts: Sequence[Verdict], lane: str, seed: int) -> dict[str, Any]:
-    """Returns the share of faults that the lane caught; what is undecided counts as not caught."""
+    """Returns the share of faults that the lane caught; undecided ones count as not caught."""
     caught = sum(verdict.fate == "caught" for verdict in verdicts)
     decided = sum(verdict.fate != "undecided" for verdict in verdicts)
     return {

@@ -1,1 +1,1 @@
-"""`make release`: what is given to others, built from a commit so that anybody builds the same bytes; not installed."""
+"""`make release`: distributions built from a commit, with the same bytes for every builder; not installed."""

@@ -37,7 +37,7 @@ def read_commit(root: Path = ROOT) -> Commit:
 
 
 def list_uncommitted(root: Path = ROOT) -> list[str]:
-    """Returns the tracked files that differ from the commit: they are not in what is built."""
+    """Returns the tracked files that differ from the commit: the build leaves their changes out."""
     return [line[3:] for line in _run_git(root, "status", "--porcelain", "-uno").decode().splitlines()]
 
 
@@ -55,7 +55,7 @@ def build_packages(folder: Path, commit: Commit, root: Path = ROOT) -> list[Path
 
 
 def extract_commit(target: Path, commit: Commit, root: Path) -> None:
-    """Writes the commit's files, with the same permissions whatever the umask."""
+    """Writes the commit's files, with the same permissions under any umask."""
     packed = _run_git(root, "archive", "--format=tar", commit.digest)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(target, filter="data")
@@ -64,7 +64,7 @@ def extract_commit(target: Path, commit: Commit, root: Path) -> None:
 
 
 def pack_again(packed: bytes, epoch: int) -> bytes:
-    """Returns the files of a .tar.gz in the order of their names, of nobody, and of one time."""
+    """Returns the files of a .tar.gz in the order of their names, without owners, and of one time."""
     written = io.BytesIO()
     with (
         tarfile.open(fileobj=io.BytesIO(packed)) as old,

@@ -1,4 +1,4 @@
-"""Says where a release comes from (SLSA provenance v1 in an in-toto statement), and checks a release by it."""
+"""States a release's origin (SLSA provenance v1 in an in-toto statement), and checks a release by it."""
 
 import hashlib
 import json
@@ -110,7 +110,7 @@ def check_target(folder: Path) -> None:
 
 
 def read_changes(changelog: str, version: str) -> str:
-    """Returns what is Unreleased, and this version's section. Raises Refused where both are empty."""
+    """Returns the section Unreleased, and this version's. Raises Refused where both are empty."""
     found = [
         section[1].strip()
         for title in ("Unreleased", version)

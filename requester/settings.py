@@ -133,8 +133,8 @@ class RequesterSettings(BaseSettings):
     """Requests at once from one worker's wallet."""
     unlimited: frozenset[IPvAnyNetwork] = frozenset({IPv4Network("127.0.0.0/8"), IPv6Network("::1/128")})
     """Addresses or networks without a limit of their own; their tokens and wallets keep theirs. Loopback is none of
-    them where GRADMARKET_URL leads elsewhere and neither this nor a trusted proxy is named: what comes from there then
-    comes through a proxy. What any of them passes on for others, with a proxy's header, is limited as one address."""
+    them where GRADMARKET_URL leads elsewhere and neither this nor a trusted proxy is named: requests from there then
+    come through a proxy. Requests that any of them forwards, with a proxy's header, are limited as one address."""
     upload_quota: int = Field(default=100 * 2**30, ge=2**20)
     """Bytes that a token of the role submit may upload in all; an admin's, as the service's own is, any number."""
     max_strikes: int = Field(default=5, ge=1)

@@ -87,7 +87,7 @@ class WorkerSettings(BaseSettings):
     payout: NamedAddress | None = None
     """Where earnings go; the worker's own address where none is given."""
     consents: tuple[Path, ...] = Field(default=(), max_length=16)
-    """Files in which the payout's key says that it is this worker's operator (`gradmarket wallet consent give`)."""
+    """Files in which the payout's key consents to be this worker's operator (`gradmarket wallet consent give`)."""
     data: Path = Path.home() / ".gradmarket" / "worker"
     """Folder of the key, the vouchers, the cache and the replicas in flight."""
     cache: Path | None = None
@@ -110,7 +110,7 @@ class WorkerSettings(BaseSettings):
     tell_rows: bool = True
     """Send that job the number of these rows; a job with `rows_cap` weighs an answer by it."""
     row_epsilon: float | None = Field(default=None, gt=0)
-    """Takes no task that would have all jobs together tell more than this of a row of the dataset, where they count
+    """Takes no task by which all jobs together would disclose more than this of a row of the dataset, where they count
     it (`step.per_row`)."""
     row_delta: float = Field(default=1e-5, ge=1e-15, lt=1)
     """The delta at which that is counted: less than one over the dataset's rows."""
@@ -121,8 +121,8 @@ class WorkerSettings(BaseSettings):
     min_per_hour: PayText = "0"
     """Least pay for an hour of steps, at the speed that this machine is measured at."""
     max_memory: int | None = Field(default=None, ge=2**28)
-    """Bytes that a step may take. Where none is given: nine tenths of what is free on the card, else half of the
-    machine's memory or of its control group's."""
+    """Bytes that a step may take. By default nine tenths of the card's free memory, else half of the machine's memory
+    or of its control group's."""
     max_disk: int = Field(default=16 * GIB, ge=2**20)
     """Bytes that downloads may take."""
     max_window_states: int = Field(default=4 * GIB, ge=0)
@@ -140,8 +140,8 @@ class WorkerSettings(BaseSettings):
     """Threads of a step; part of the determinism class. Where none is given: OMP_NUM_THREADS where that is set, else
     the greatest power of two that this process has cores for, 16 at most; on a card 1."""
     hours: Annotated[str, AfterValidator(_check_hours)] = ""
-    """Times of day, by this machine's clock, at which it takes tasks, like "22-6" or "22:30-6,12-13"; always where
-    none are given. What is in hand is finished."""
+    """Times of day, by this machine's clock, at which it takes tasks, like "22-6" or "22:30-6,12-13"; always by
+    default. Tasks in hand are finished."""
     idle: bool = False
     """Takes tasks only while no other program uses the card, or over a quarter of the processors: looked at once a
     minute, between two tasks."""
@@ -166,8 +166,8 @@ class WorkerSettings(BaseSettings):
     """No work whose last pay could wait for longer after its last credit, in seconds: for its window, and for a ruling
     of its validators."""
     validators: frozenset[NamedAddress] = Field(default=frozenset(), max_length=64)
-    """Whom this worker trusts to rule on its last pay where a job vests it; such a job is declined where others could
-    burn it alone."""
+    """Validators trusted to rule on this worker's last pay where a job vests it; such a job is declined where others
+    could burn it alone."""
     margin_s: float = Field(default=60.0, ge=0)
     """Seconds between a task's last deadline and the end of redeeming."""
     redeem_at: PayText | None = None
@@ -176,7 +176,7 @@ class WorkerSettings(BaseSettings):
     """Seconds before the end of a job's claims at which it redeems at the latest."""
     max_fee: float | None = Field(default=None, gt=0)
     """Gwei that the worker pays for a unit of gas at most, tip included, until claims end in REDEEM_BEFORE_S seconds;
-    while gas is dearer it keeps its vouchers. Where none is given it pays whatever gas costs."""
+    while gas is dearer it keeps its vouchers. By default it pays any price of gas."""
     leave_s: float = Field(default=120.0, ge=0)
     """How long the first signal waits for the verdicts of work in flight."""
     leave_market_s: float = Field(default=10.0, ge=0)

@@ -1,7 +1,7 @@
 """`python -m benchmarks.cards [--bench] [--json path]`: checks a card, or measures it; eight minutes at most.
 
 It needs torch, numpy, pydantic and blake3. Where this checkout is not installed it makes an environment without a
-network: the computing children are isolated, and import what is installed alone.
+network: the computing children are isolated, and import installed packages alone.
 """
 
 import argparse

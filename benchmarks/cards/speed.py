@@ -1,7 +1,7 @@
-"""How fast a card computes two GPTs: alone, as torch's own module, and through the confined child.
+"""A card's speed on two GPTs: alone, as torch's own module, and through the confined child.
 
-`alone` is the document on the card, its passes recorded as the child records them; `host_share` is what the child adds
-to it. In local steps alone is torch's own loop: autocast, its fused AdamW, and nothing of the market.
+`alone` is the document on the card, its passes recorded as the child records them; `host_share` is the child's time
+beyond it. In local steps alone is torch's own loop: autocast, its fused AdamW, and nothing of the market.
 """
 
 import statistics

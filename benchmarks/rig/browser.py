@@ -1,4 +1,4 @@
-"""Chromium without a window, which asks nobody for updates."""
+"""Chromium without a window and without a search for updates."""
 
 import shutil
 from collections.abc import Iterator

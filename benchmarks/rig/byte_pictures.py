@@ -1,7 +1,7 @@
 """Draws docs/bytes*.svg from the committed curves: `python -m benchmarks.rig.byte_pictures`.
 
 Bytes, tokens and losses are measured. Time and money are computed: a round takes the inner steps' CPU time, the bytes
-at the link's rates, and what a round of three replicas of the small peers' model was measured to take beside its steps.
+at the link's rates, and the measured rest of a round of three replicas of the small peers' model beside its steps.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -31,7 +31,7 @@ BUCKETS: Final = {"powersgd": 100}
 
 
 class Recorded(nn.Module):
-    """Its gradient is the recorded one, whatever its parameters."""
+    """Its gradient is the recorded one, for any parameters."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()

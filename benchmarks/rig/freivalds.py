@@ -9,9 +9,9 @@ Sound: if an element of row i of C - A B is beyond t_i, either sign of its r_j a
 2 t_i, so at most one of the two is accepted: each round accepts with probability at most 1/2, and all of them with
 2^-rounds, over r drawn after C is fixed. Complete: an honest product always passes.
 
-What it cannot see: an error below t_i, which is as large as the bounds of a whole row of C together, so that it bounds
-elements some n times more loosely than `rounding` does. Modulo a prime, where Freivalds is exact, it is of no use here:
-C is rounded, and equals A B in no ring.
+It does not detect an error below t_i, which is as large as the bounds of a whole row of C together: it bounds elements
+some n times more loosely than `rounding` does. Modulo a prime, where Freivalds is exact, it is of no use here: C is
+rounded, and equals A B in no ring.
 """
 
 from typing import Final

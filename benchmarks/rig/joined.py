@@ -25,7 +25,7 @@ _SET, _TUN, _BARE = 0x400454CA, 0x0001, 0x1000
 
 
 class Wire:
-    """Both directions have the link's rate up, which is the smaller: what leaves one worker reaches the other.
+    """Both directions have the link's rate up, the smaller one: one worker's upload is the other's download.
 
     `breaks_after`: bytes in the first direction after which the connection that sends just then is reset, once.
     """

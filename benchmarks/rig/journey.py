@@ -2,8 +2,8 @@
 
 `python journey.py WHEEL PINS ANVIL FOLDER [PACKAGES]`: prints a JSON line for each step, and last the CPU of
 all. It needs the standard library alone, so that it runs in a bare container. WHEEL is the package, PINS the versions
-that pip installs, ANVIL the program of the local chain, FOLDER a new folder for everything else. What is in the folder
-PACKAGES is not installed again.
+that pip installs, ANVIL the program of the local chain, FOLDER a new folder for everything else. Packages in the folder
+PACKAGES are not installed again.
 """
 
 import json

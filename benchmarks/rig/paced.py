@@ -1,8 +1,8 @@
-"""A worker as it is, but for its steps: `python -m benchmarks.rig.paced MARKET FOLDER SECONDS [replayed]`.
+"""A real worker but for its steps: `python -m benchmarks.rig.paced MARKET FOLDER SECONDS [replayed]`.
 
-Each step takes SECONDS, asleep: as on an accelerator that is not this machine's processor. Then it is computed; or only
-the first one is, which tells names and shapes, and `replayed` by every later one. That gives the same numbers, with a
-loss of the task's own: so replicas of a task agree, and no two tasks have the same bytes.
+Each step sleeps for SECONDS, as on an accelerator beside this machine's processor. Then it is computed; with `replayed`
+only the first one is, for names and shapes, and every later one repeats its numbers with a loss of the task's own: so
+replicas of a task agree, and no two tasks have the same bytes.
 """
 
 import sys

@@ -62,7 +62,7 @@ def check_exact_product(
 def _multiply_claimed(
     product: Tensor, by_row: Tensor, by_column: Tensor, drawn: Tensor
 ) -> tuple[Tensor, Tensor] | None:
-    """Returns low and high parts of the product's numbers of steps times what is drawn; None where they are none."""
+    """Returns low and high parts of the product's numbers of steps times the draws; None where they are none."""
     lows, highs = [], []
     size = max(1, BLOCK // product.shape[1])
     for part, scale in zip(torch.split(product, size), torch.split(by_row, size), strict=True):

@@ -67,7 +67,7 @@ class Service:
         return own_cpu_s(self.process) + (tree_cpu_s(self.database) if self.database else 0.0)
 
     def own_cpu_s(self) -> float:
-        """CPU seconds of the service alone so far, to the nanosecond: what the kernel counts in ticks is too coarse.
+        """CPU seconds of the service alone so far, to the nanosecond: the kernel's ticks are too coarse.
 
         The clock of another process is `clock_getcpuclockid(3)`, which on Linux is its number and these two bits.
         """

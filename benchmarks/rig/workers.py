@@ -52,7 +52,7 @@ class Worker:
     """Has up to `leases` replicas in flight.
 
     `ahead`: asks for further ones while the others are judged, as `gradmarket worker` does; else only when all are
-    over, so that what it says of them shares requests. `alone`: nobody else votes, so it brings payloads unasked.
+    over, so that its messages about them share requests. `alone`: nobody else votes, so it uploads payloads unasked.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Worker:
         self.finish()
 
     def finish(self) -> None:
-        """Asks no more; the payloads of its last leases are sent too, for others wait for them.
+        """Stops asking; the payloads of its last leases are sent too, since others wait for them.
 
         Where it waits long itself, a vote lacks replicas that nobody asks for: it asks again, as they all do then.
         """

@@ -116,7 +116,7 @@ class Decided:
 
 
 def agreed(shared: Crew, plan: Plan, asked: Sequence[int], quiet: bool) -> Decided | None:
-    """What one task comes to by the rules of the vote; `asked`: in the order in which they are drawn.
+    """Returns the result of one task by the rules of the vote; `asked`: in the order in which they are drawn.
 
     Colluders give one answer, so that they agree; `quiet` ones give it only where it wins at once.
     """

@@ -1,7 +1,7 @@
 """A run as the service plays an audited job: votes, audits drawn after acceptance, merged lies taken back.
 
-The rules are the market's own: who is drawn, how they vote, what is audited, what is usable, how it is merged. What
-follows a failed audit is that of requester.features.audits: the answer is revoked and its workers barred;
+The rules of drawing, voting, auditing, inspecting and merging are the market's own. A failed audit has the consequences
+of requester.features.audits: the answer is revoked and its workers barred;
 all that is not final and has one of them behind it is audited, or all where more rounds are kept than must be, as is
 the same answer given again. Once no audit is left the first wrong round opens again with its other answers, and what
 came after it is done anew.
@@ -11,8 +11,8 @@ The auditor is as late as the service bears: a round's audits are over only when
 is final then, or some rounds later (`audit.final_after`). All tasks of a round are out at once. An answer that diverges
 pauses the job, and nothing is given out before its audit is over: that one is run at once, and where it fails the task
 is done again. Where it passes, lies that were merged have made the honest gradients too long. The auditor then runs
-whatever is due, and the requester resumes the job if that takes rounds back; if not, the job stays paused, and its
-model is what it was then.
+all due audits, and the requester resumes the job if they take rounds back; if not, the job stays paused, and its
+model stays.
 """
 
 from collections.abc import Sequence

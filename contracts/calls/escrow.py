@@ -74,7 +74,7 @@ def reserve(market: Address, job: int, rows: Sequence[tuple[Address, Units]]) ->
 
 
 def release(market: Address, job: int, reserved: Units) -> Call:
-    """Lowers the sender's own reservation to `reserved`, but never below what is credited to it."""
+    """Lowers the sender's own reservation to `reserved`, but never below its credit."""
     return to_market(market, "release", job, reserved)
 
 

@@ -30,7 +30,7 @@ def redeem_batch(market: Address, vouchers: Sequence[tuple[Voucher, bytes]]) -> 
 
 
 def collect(market: Address, job: int, worker: Address) -> Call:
-    """Pays what is credited already, by batches or by vouchers that exceeded an earlier reservation."""
+    """Pays the sender's credit, from batches or from vouchers that exceeded an earlier reservation."""
     return to_market(market, "collect", job, worker)
 
 

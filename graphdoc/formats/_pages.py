@@ -1,7 +1,7 @@
 """Reads and checks a Parquet file's footer and page headers before Arrow unpacks any page.
 
-Arrow (26.0) allocates whatever size a page claims, and ends the process where it evaluates a column's statistics that
-contradict each other. So footer and page headers are read here. Their fields are those of parquet.thrift.
+Arrow (26.0) allocates any size that a page claims, and ends the process where it evaluates a column's contradictory
+statistics. So footer and page headers are read here. Their fields are those of parquet.thrift.
 
 https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 """

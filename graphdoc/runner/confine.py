@@ -62,8 +62,8 @@ def confine_process(
     """Applies the measures that this machine offers, and returns their names.
 
     Must run after torch is imported and before any thread is started. `follow_parent`: also die with the thread that
-    started this process, so that thread must live on. On the CPU, `memory_bytes` may be mapped beyond what is mapped
-    now (CUDA reserves far more than it uses). A card's driver may still start; `forbid_driver_calls` ends that.
+    started this process, so that thread must live on. On the CPU, `memory_bytes` may be mapped beyond the present
+    mappings (CUDA reserves far more than it uses). A card's driver may still start; `forbid_driver_calls` ends that.
     """
     if sys.platform != "linux":
         return []

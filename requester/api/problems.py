@@ -23,7 +23,7 @@ log = structlog.get_logger("gradmarket.problems")
 MEDIA_TYPE = "application/problem+json"
 LONGEST_DETAIL: Final = 2000
 MOST_ERRORS: Final = 100
-"""An answer repeats parts of its request: what was posted must not come back many times as long."""
+"""An answer repeats parts of its request: a post must not come back many times as long."""
 
 
 class ProblemDetails(BaseModel):

@@ -123,7 +123,7 @@ ASKING_NOW: Final = (ASKS, LIVE, *_FIT)
 COVERED: Final = exists().where(
     Account.job_id == bindparam("job"), Account.worker == Worker.address, Account.reserved - Account.earned > 0
 )
-"""Condition: the job has money reserved for the worker beyond what it earned."""
+"""Condition: the job has money reserved for the worker beyond its earnings."""
 PRESENT: Final = select(
     CLASS.label("determinism_class"), Worker.address, Worker.operator, Worker.payout, Worker.network
 ).where(LIVE, *CONTENT, *_FIT, OF_CLASSES)

@@ -53,7 +53,7 @@ def show(
     passphrase_file: PassphraseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The address, how to back its key up, and for every job what was earned, vouchered, settled and redeemed."""
+    """Show the address, the backup of its key, and every job's earned, vouchered, settled and redeemed pay."""
     settings = add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
     key = wallet.load_wallet(settings.data, settings.secret)
     warn = partial(echo_text, err=True)

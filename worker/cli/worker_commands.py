@@ -107,7 +107,7 @@ def run_command(
     plain_key: PlainOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Work for markets, the best paying first, until the first SIGTERM or SIGINT, which finishes what is in flight.
+    """Work for markets, the best paying first, until the first SIGTERM or SIGINT, which finishes work in flight.
 
     A second signal leaves now.
     """

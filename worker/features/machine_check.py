@@ -62,7 +62,7 @@ def check(
     market: Annotated[str | None, typer.Option("--market", help="Address of a service whose jobs to look at.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Start cards and the computing child as `run` does; show card, memory, class, speed and what is wrong.
+    """Start cards and the computing child as `run` does; show card, memory, class, speed and faults.
 
     With --market, show which of its jobs this machine could do, and the most that they pay it an hour. Works for no
     market and opens no wallet. Ends with 1 where something is wrong.

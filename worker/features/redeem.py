@@ -32,7 +32,7 @@ def redeem(
 
 
 def redeem_all(settings: WorkerSettings, journal: Journal) -> bool:
-    """Redeems every voucher in the folder's accounts, and collects what batches credited without one.
+    """Redeems every voucher in the folder's accounts, and collects the credit of batches without one.
 
     Returns False if one failed. No worker may run in the folder.
     """
@@ -61,7 +61,7 @@ def _redeem_on(
 
 
 def _is_owed(account: JobAccount) -> bool:
-    """Returns whether a voucher is not redeemed, or pay is promised of which the chain may have credited some."""
+    """Returns whether a voucher is not redeemed, or the chain may have credited some of the promised pay."""
     return bool(account.redeemable) or account.earned > account.redeemed
 
 

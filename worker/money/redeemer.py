@@ -50,7 +50,7 @@ class GasCeiling:
 class Redeemer:
     """Sends the worker's transactions to the contract; a failure is logged and retried later, nothing is lost.
 
-    `worker`: the owner of the money, where `key` is another's. `payout` receives redeemed money, whoever sends the
+    `worker`: the owner of the money, where `key` is another's. `payout` receives redeemed money from any sender's
     transaction; None keeps the contract's address.
     """
 

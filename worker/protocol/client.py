@@ -45,7 +45,7 @@ from worker.wallet import Wallet
 
 @dataclass(frozen=True)
 class Credentials:
-    """Who signs in, where the pay goes, and on which chain."""
+    """The signer of the sign-in, the payout address, and the chain."""
 
     wallet: Wallet
     payout: Address

@@ -69,7 +69,7 @@ class Fault(StrEnum):
     OTHER_VERDICT = "the market publishes another verdict than the one that it sent"
     NO_PLAN = "the plan that it was checked by is not shown, though the task is over"
     NO_LINK = "the link that draws audits is not shown, though the task is over"
-    """Without the link the service could choose whom it audits."""
+    """Choose whom to audit."""
     WRONG_LINK = "the link that draws audits does not lead to the offer's anchor"
     OTHER_PLAN = "the job promises another plan than the one that it was checked by"
     NO_AUDIT = "it was drawn for an audit, and there is none"

@@ -43,7 +43,7 @@ def list_claims(context: Here, job_id: JobPath, number: RoundPath) -> RoundClaim
 def claim_round(
     context: Here, _identity: Anyone, job_id: JobPath, number: RoundPath, answer: ClaimAnswer
 ) -> RoundClaims:
-    """A digest that is not the withheld one is refused, and nothing is told of that one."""
+    """A digest other than the withheld one is refused, without a word about the withheld one."""
     with context.begin() as work:
         job = lock_row(work, Job, job_or_404(work, job_id).id)
         rows = _load_claims(work, job, number)

@@ -27,7 +27,7 @@ NOT_LISTED = "the job names its holders, and this worker is not listed: ask its 
 )
 @retry_on_conflict
 def hold(context: Here, worker: Worker, job_id: JobPath, holding: Holding) -> HoldingReceipt:
-    """Only who is on the job's list writes a row, and only one. Nothing of the rows but their number is taken."""
+    """A worker on the job's list writes one row. Nothing of the rows but their number is taken."""
     with context.reading() as reader:
         data = _load_private_data(job_or_404(reader, job_id))
     if worker not in data.holders:

@@ -2,7 +2,7 @@
 
 The rules are market.features.proven.seat_rules and, in a class without auditor, audits.class_checks.
 
-The queue of newcomers for whom money is reserved next is by market.rules.newcomers.
+The queue of newcomers for the next reservations is by market.rules.newcomers.
 """
 
 from collections.abc import Sequence

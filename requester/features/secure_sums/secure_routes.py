@@ -45,7 +45,7 @@ async def aggregate(
 ) -> StepTold:
     """The body is the length of the step's JSON in four bytes, the JSON, and in step 3 the masked vector.
 
-    Only who has a lease of the round is heard, and before anything is parsed its length is checked.
+    Only a worker with a lease of the round may send; the length is checked before anything is parsed.
     """
     asked = StepAsked(worker, replica, attempt, step)
     door = await run_in_threadpool(secure_messages.find_step_grant, context, asked)

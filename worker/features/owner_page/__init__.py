@@ -37,7 +37,7 @@ def top(
     data: DataOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object with everything, once.")] = False,
 ) -> None:
-    """Show what the worker of a folder earns and does until Ctrl-C; it need not run, and no key is asked for.
+    """Show a folder's worker, its earnings and its work, until Ctrl-C; it need not run, and no key is asked for.
 
     Without a terminal, or with --json, show it once. Amounts in JSON are in the token's smallest unit.
     """

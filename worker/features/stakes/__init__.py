@@ -65,7 +65,7 @@ def unstake(
     passphrase_file: PassphraseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Leave every job, and take out of the stake what no job can slash any more. Once more when the locks are over."""
+    """Leave every job, and take out the stake that no job can slash any more; again when the locks are over."""
     settings, journal = settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file), Journal(as_json)
     settings = add_wallet_passphrase(settings)
     key = wallet.load_wallet(settings.data, settings.secret)

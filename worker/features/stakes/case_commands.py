@@ -57,7 +57,7 @@ def contest(
     passphrase_file: PassphraseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Contest: then the job's validators decide, not the requester alone. Who does not contest in time is slashed."""
+    """Contest: then the job's validators decide, not the requester alone. An uncontested case slashes the stake."""
     settings = add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
     key = wallet.load_wallet(settings.data, settings.secret)
     for facts in known_chains.list_known_chains(settings.data):
@@ -77,9 +77,9 @@ def examine_command(
     passphrase_file: PassphraseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Hold the published evidence of a case against the chain, compute its task anew, and say who is right.
+    """Check the published evidence of a case against the chain, compute its task anew, and rule on it.
 
-    Ends with 1, and rules nothing, where this machine cannot tell.
+    Ends with 1, without a ruling, where this machine cannot decide.
     """
     settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
     settings = add_wallet_passphrase(settings)
