@@ -1,4 +1,4 @@
-"""What reading must not do, as the interpreter itself tells (PEP 578): open, import, compile, run, connect, unpickle.
+"""Acts forbidden to readers, by the interpreter's audit events (PEP 578): open, import, compile, run, connect, pickle.
 
 A hook cannot be removed, so this is for a child alone.
 """
@@ -12,8 +12,8 @@ import gradmarket.market
 HARMLESS: Final = frozenset(
     {"object.__getattr__", "object.__setattr__", "object.__delattr__", "sys._getframe", "builtins.id"}
 )
-"""What no bytes of a stranger decide about: attributes of frames and functions that typing and pydantic look at, and
-the names that torch gives its objects."""
+"""Attributes beyond a stranger's bytes: those of frames and functions that typing and pydantic read, and the names
+that torch gives its objects."""
 LISTED: Final = frozenset({"os.listdir", "os.scandir"})
 OURS: Final = str(Path(gradmarket.market.__path__[0]).resolve())
 """Where plug-ins are looked up by name."""
@@ -28,7 +28,7 @@ class Canary:
         sys.addaudithook(self._record_event)
 
     def drain_events(self) -> list[str]:
-        """What was noted since the last call."""
+        """Returns the events since the last call."""
         events, self.events = self.events, []
         return events
 

@@ -1,4 +1,4 @@
-"""One case: the bytes of a stranger, and what a manifest, which is the stranger's too, declares of them."""
+"""One case: the bytes of a stranger, and the stranger's own manifest of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Case:
 
 
 class Kind(Protocol):
-    """What a file of `kinds/` offers."""
+    """The interface of a file of `kinds/`."""
 
     REFUSED: type[Exception]
     """The error by which our reader refuses."""
@@ -30,7 +30,7 @@ class Kind(Protocol):
         """A case that began as an honest one."""
 
     def read(self, case: Case) -> Any:
-        """What our reader makes of it. Raises REFUSED, and AssertionError where it took what it should not take."""
+        """Returns our reader's result. Raises REFUSED, and AssertionError where it took a case that it must refuse."""
 
 
 def kind_of(name: str, package: str = KINDS) -> Kind:
@@ -44,7 +44,7 @@ def kinds(package: str = KINDS) -> tuple[str, ...]:
 
 
 def seed_of(kind: str, number: int) -> str:
-    """What a case is called, and all that its chance comes from."""
+    """Returns a case's name, the only source of its chance."""
     return f"{kind}/{number}"
 
 

@@ -1,7 +1,7 @@
 """A child that plays cases: `python -m fuzz.child <progress descriptor> <package of kinds>`.
 
-Each line of its input asks for cases of one kind, each line of its output tells what they came to. What number it is at
-stands in the progress file, so that whatever ends it can be laid to one case.
+Each line of its input asks for cases of one kind, each line of its output is their outcome. The progress file has the
+present case's number, so that a crash names its case.
 """
 
 import json
@@ -26,14 +26,14 @@ GROWTH_KIB: Final = 256 * 1024
 """Memory that one case may add to the most that there ever was, where its kind states no less."""
 ADDRESS_SPACE: Final = 3 * 2**30
 WARMING: Final = 60
-"""Cases before the watch begins: what is imported or opened at a first use is not a case's doing."""
+"""Cases before the watch begins: imports and opened files of a first use are not a case's doing."""
 KEPT: Final = 1_000
-"""Accepted cases whose numbers are told, at most."""
+"""Accepted cases whose numbers are returned, at most."""
 
 
 @dataclass
 class Outcome:
-    """What cases came to. `failures` are pairs of a seed and what went wrong, `kept` numbers of accepted cases."""
+    """The outcome of cases. `failures` are pairs of a seed and its fault, `kept` numbers of accepted cases."""
 
     cases: int = 0
     accepted: int = 0
@@ -91,18 +91,18 @@ class Player:
 
 
 def _peak_kib() -> int:
-    """The most memory that this process ever had; getrusage counts what its parent had, too."""
+    """Returns the most memory that this process ever had; getrusage counts its parent's, too."""
     with open("/proc/self/status", encoding="ascii") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
 
 
 def _attempt(kind: Kind, case: Case) -> str | BaseException:
-    """`accepted`, `refused`, or what else was raised."""
+    """Returns `accepted`, `refused`, or another error."""
     try:
         kind.read(case)
     except kind.REFUSED:
         return "refused"
-    except BaseException as error:  # noqa: BLE001  # whatever it is, it is what is looked for
+    except BaseException as error:  # noqa: BLE001  # any other error is a finding
         return error
     return "accepted"
 

@@ -1,4 +1,4 @@
-"""Cases played in children, which may crash, hang or be killed: the parent only reads what they tell of them."""
+"""Cases played in children, which may crash, hang or be killed: the parent only reads their reports."""
 
 import json
 import os
@@ -57,7 +57,7 @@ class Playing:
         self._process: subprocess.Popen[str] | None = None
 
     def play(self, batch: Batch) -> Outcome:
-        """All cases of the batch, whatever becomes of the child."""
+        """Plays all cases of the batch, even if the child crashes."""
         total, start, end = Outcome(), batch.start, batch.start + batch.count
         while start < end:
             answer = self._send_request({"kind": batch.kind, "start": start, "count": end - start})
@@ -151,7 +151,7 @@ def player(package: str = KINDS, path: str = "") -> Iterator[Playing]:
 
 
 def played(wanted: Iterable[Batch], processes: int) -> Generator[tuple[str, Outcome], None, None]:
-    """(kind, outcome) of each batch, over so many children; closed early, what is not begun is left."""
+    """Yields (kind, outcome) of each batch, over `processes` children; closed early, it begins no further one."""
     own = threading.local()
     made: list[Playing] = []
 

@@ -36,7 +36,7 @@ def run(runner: Runner, numbers: list[int]) -> Outcome:
             outcome.accepted += _computed(runner, case.data)
         except (Refused, OutOfMemory):
             outcome.refused += 1
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is what is looked for
+        except Exception as error:  # noqa: BLE001  # any other error is a finding
             outcome.failures.append((seed, f"{type(error).__name__}: {error}"))
         milliseconds = (time.perf_counter() - start) * 1000
         outcome.cases += 1

@@ -1,4 +1,4 @@
-"""What cases came to, as a table by format, and below it every failure with the seed that plays it again."""
+"""Outcomes of cases, as a table by format, and below it every failure with the seed that plays it again."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,7 +9,7 @@ from rich.table import Table
 from fuzz.child import Outcome
 
 SHOWN: Final = 20
-"""Failures that are told of one kind."""
+"""Failures shown of one kind, at most."""
 
 
 def shown(results: Mapping[str, Outcome]) -> int:

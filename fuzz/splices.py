@@ -1,4 +1,4 @@
-"""Changes to bytes that know nothing of what they mean: cut, lengthened, flipped, repeated, numbers put anywhere."""
+"""Changes to bytes without regard to their meaning: cut, lengthened, flipped, repeated, numbers put anywhere."""
 
 from collections.abc import Callable
 from random import Random

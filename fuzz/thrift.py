@@ -23,7 +23,7 @@ class Field:
     kind: int
     value: Any
     element: int = 0
-    """Of a list: what its elements are."""
+    """The type of a list's elements."""
 
 
 def read_struct(file: BytesIO) -> list[Field]:

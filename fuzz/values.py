@@ -1,4 +1,4 @@
-"""Changes to JSON: of what it says (fields, types, order), and of how it is written (tokens that are no JSON)."""
+"""Changes to JSON: of its content (fields, types, order), and of its form (tokens that are no JSON)."""
 
 import json
 import re

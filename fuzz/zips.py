@@ -14,7 +14,7 @@ NAMES: Final = ("x.npy", "y.npy", "../x.npy", "/x.npy", "x", "x.npy\0.txt", "X.N
 
 @dataclass
 class Member:
-    """A member as its central record says; `local` and `extra` fields are what they should be unless changed."""
+    """A member by its central record; `local` and `extra` fields are right unless changed."""
 
     name: bytes
     body: bytes
@@ -24,7 +24,7 @@ class Member:
     packed_size: int = 0
     size: int = 0
     offset: int = -1
-    """Where the local record is said to lie; -1: where it lies."""
+    """The stated place of the local record; -1: its true place."""
     version: int = 20
     extra: bytes = b""
     local_name: bytes = b""

@@ -1,1 +1,1 @@
-"""Calls of the documents' operators: honest ones, damaged ones, and what is watched while they are made."""
+"""Calls of the documents' operators, honest and damaged ones, and the checks around them."""

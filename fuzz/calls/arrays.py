@@ -1,4 +1,4 @@
-"""Tensors for calls, each between borders that tell when they were written to, and a heap whose old bytes are known."""
+"""Tensors for calls, each between borders that show writes to them, and a heap with known old bytes."""
 
 import ctypes
 import math
@@ -11,7 +11,7 @@ from fuzz.calls.recipes import Made
 from graphdoc.document.calls import TORCH_TYPES
 
 POISONS: Final = (0x5A, 0xC3)
-"""What fresh and freed memory, and the borders of tensors, are filled with, in one run and in the other."""
+"""The filling of fresh and freed memory, and of the borders of tensors, in one run and in the other."""
 BORDER: Final = 256
 """Bytes before and after a tensor: a multiple of every alignment that a kernel asks for."""
 _PALETTE: Final = 61
@@ -77,7 +77,7 @@ def from_the_heap() -> None:
 
 
 def from_the_system() -> None:
-    """Whatever is larger than a few pages comes from the system, and goes back to it at once."""
+    """Blocks larger than a few pages come from the system, and go back to it at once."""
     _MALLOPT(_MMAP_THRESHOLD, 2**16)
     _MALLOPT(_TRIM_THRESHOLD, 2**16)
 

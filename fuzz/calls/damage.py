@@ -1,4 +1,4 @@
-"""Changes to an honest call: shapes, element types, numbers, lists, what is absent. Each argument stays of its type."""
+"""Changes to an honest call: shapes, element types, numbers, lists, absent values. Each argument stays of its type."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -10,7 +10,7 @@ from graphdoc.document.arguments import DTYPES, INTEGER_LIMIT, MEMORY_FORMATS
 from graphdoc.operators import ALLOWED
 
 HONEST: Final = 0.25
-"""Of the calls, how many stay as they are but for element types and what numbers their tensors have."""
+"""The share of calls that change only in element types and in their tensors' numbers."""
 FILLS: Final = ("small", "index", "extreme", "crossed", "strange", "zero", "part", "count")
 LAYOUTS: Final = ("plain", "turned", "spread", "one")
 EDGES: Final = (0, -1, 1, 2, 7, 255, -(2**31), 2**31 - 1, 2**31, 2**33, INTEGER_LIMIT, -INTEGER_LIMIT)

@@ -1,4 +1,4 @@
-"""Calls in another process: the same call in memory that is full of another byte, or what memory a call takes."""
+"""Calls in another process: the same call in memory full of another byte, or the memory that a call takes."""
 
 import json
 import signal
@@ -29,7 +29,7 @@ class Elsewhere:
         self._process = self._started()
 
     def begun(self, key: str, written: list[Any]) -> Callable[[], str]:
-        """Sends the call; what it gives waits for the answer. Raises Finding."""
+        """Sends the call; the returned function waits for the answer. Raises Finding."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([key, written]) + "\n")
         self._process.stdin.flush()
@@ -58,7 +58,7 @@ class Elsewhere:
 
 
 def prepare() -> None:
-    """What graphdoc.runner.child sets; uninitialised memory stays as it is, so that what reads it is found."""
+    """Sets what graphdoc.runner.child sets, but leaves uninitialised memory, so that a read of it is found."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
@@ -89,7 +89,7 @@ def main() -> None:
     prepare()
     answering = sys.argv[1] == "answer"
     ask = _answered if answering else _taken
-    torch.utils.deterministic.fill_uninitialized_memory = not answering  # as the child: what is taken is then there
+    torch.utils.deterministic.fill_uninitialized_memory = not answering  # as the child: taken memory is then resident
     (from_the_heap if answering else from_the_system)()
     for line in sys.stdin:
         print(json.dumps(_compute_elsewhere(ask, *json.loads(line))), flush=True)

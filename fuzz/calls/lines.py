@@ -3,7 +3,7 @@
 `f:BC` is a float tensor whose sizes the letters name (each letter one small size for the whole call), `p:` one of
 probabilities, `q:` one without a gradient, `i:B` integers that are small enough to point at anything, `n:` and `m:` any
 and positive ones, `b:BC` truths; digits are sizes themselves, `f:` is one number. Parentheses make a list, everything
-else is JSON. Operators without a line take tensors of one shape and what their types say.
+else is JSON. Operators without a line take tensors of one shape and values of their types.
 """
 
 from collections.abc import Mapping

@@ -17,7 +17,7 @@ from graphdoc.document.meter import BACKWARD
 from graphdoc.document.plans import Form, read_result_form
 
 BYTES: Final = 2**22
-"""What a call may give, and how many operations it may cost, to be made here at all."""
+"""The most bytes of a call's results, and the most operations of a call, that are made here."""
 OPERATIONS: Final = 2 * 10**7
 SLOWEST: Final = (1.0, 50e-9)
 """Seconds of processor time for a call, and for each operation of its cost, above which the cost bounds nothing."""
@@ -29,11 +29,11 @@ REFUSED: Final = ""
 
 
 class Finding(Exception):
-    """What must not be."""
+    """A fault of an operator or of its bound."""
 
 
 Other = Callable[[str, list[Any]], Callable[[], str]]
-"""Begins a call in another memory; what it gives waits for the answer. Raises Finding."""
+"""Begins a call in another memory; the returned function waits for the answer. Raises Finding."""
 
 
 def in_this_process(key: str, written: list[Any]) -> Callable[[], str]:
@@ -42,7 +42,7 @@ def in_this_process(key: str, written: list[Any]) -> Callable[[], str]:
 
 
 def made(key: str, written: list[Any], back: bool = True, other: Other = in_this_process) -> None:
-    """Raises DocumentRefused where the call is refused, and Finding where it is not what it must be.
+    """Raises DocumentRefused where the call is refused, and Finding where its results break a rule.
 
     `back`: also the backward pass of shapes alone, which is most of the time of a small call.
     """
@@ -98,7 +98,7 @@ def _given(kind: str, value: Any) -> Any:
 
 
 def _alone(operator: OperatorCall, given: Sequence[Any], back: bool) -> tuple[list[Form], int]:
-    """(the forms of its results, the operations that it is said to cost) from shapes."""
+    """Returns the forms of its results and the bound of its operations, from shapes."""
     arguments = without_elements(Arrays(0).made(list(given)))
     try:
         results = called(operator, arguments, META)

@@ -1,4 +1,4 @@
-"""The memory that a call takes, forward and backward, against what its bound says: of calls whose arrays are large."""
+"""The memory that a call takes, forward and backward, against its bound: for calls with large arrays."""
 
 import ctypes
 import math
@@ -27,7 +27,7 @@ _TRIM: Final = ctypes.CDLL(None).malloc_trim
 
 
 def taken(key: str, written: list[Any]) -> None:
-    """Raises Finding where the call takes more memory than is told, DocumentRefused where it is too large."""
+    """Raises Finding where the call takes more memory than its bound, DocumentRefused where it is too large."""
     operator = OPERATORS[key]
     given = given_of(operator, written)
     if sum(math.prod(made["shape"]) for made in tensors_in(given)) > ELEMENTS:
@@ -77,7 +77,7 @@ def _pass(operator: OperatorCall, arguments: Sequence[Any]) -> None:
 
 
 def _peak(operator: OperatorCall, arguments: Sequence[Any]) -> int:
-    """Bytes by which resident memory grows during a pass, in a process that gives back what is freed."""
+    """Returns the bytes by which resident memory grows during a pass, in a process that gives freed memory back."""
     _TRIM(0)
     os.pwrite(_RESET, b"5", 0)
     before = _kib(b"VmRSS:")

@@ -1,4 +1,4 @@
-"""Honest arrays, what is declared of them, and what every reader of arrays owes."""
+"""Honest arrays, their declarations, and the duties of every reader of arrays."""
 
 import math
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ def declared(found: Arrays) -> Declared:
 
 
 def otherwise(right: Declared, chance: Random) -> Declared:
-    """What is declared, changed in one place three times in ten: a manifest is a stranger's too."""
+    """Returns the declaration, changed in one place three times in ten: a manifest is a stranger's too."""
     wrong = dict(right)
     if chance.random() < 0.7:
         return wrong
@@ -53,7 +53,7 @@ def otherwise(right: Declared, chance: Random) -> Declared:
 
 
 def read_as(name: str, case: Case) -> Arrays:
-    """What the format reads, which must be exactly what was declared."""
+    """Returns the arrays that the format reads, which must be exactly the declared ones."""
     found = format_of(name).read(case.data, case.declared)
     assert declared(found) == {key: (tuple(shape), dtype) for key, (shape, dtype) in case.declared.items()}
     assert all(array.flags.c_contiguous for array in found.values())

@@ -16,7 +16,7 @@ from graphdoc.document.graph import Document
 REFUSED: Final = DocumentRefused
 KEPT: Final = Path(__file__).parents[2] / "tests" / "vectors" / "documents"
 LARGEST_KEPT: Final = 4000
-"""Bytes: what is larger has no operator that smaller ones lack, and costs more."""
+"""Bytes: larger documents have no further operators, and cost more."""
 
 
 def case(chance: Random) -> Case:

@@ -25,7 +25,7 @@ def case(chance: Random) -> Case:
 
 
 def read(case: Case) -> JobSpec:
-    """Whatever is accepted can be written down as canonical JSON and read again, and its cost is a number."""
+    """Any accepted job can be written as canonical JSON and read again, and its cost is a number."""
     found = JobSpec.model_validate_json(case.data)
     assert JobSpec.model_validate_json(canonical(found.model_dump(mode="json"))) == found
     assert found.most_expensive >= 0

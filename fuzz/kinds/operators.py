@@ -20,7 +20,7 @@ KEYS: Final = sorted(ALLOWED)
 STATED: Final = [key for key in KEYS if condition_of(key) is not None]
 """Those whose kernels take much on trust: half of the calls are theirs."""
 GROWTH_KIB: Final = 48 * 1024
-"""Twelve times what a call that is made here may give."""
+"""Twelve times the most bytes of a call's results here."""
 BACK: Final = 0.25
 """Of the calls, how many have their backward pass on shapes alone too."""
 
@@ -38,7 +38,7 @@ def case(chance: Random) -> Case:
 
 
 def read(case: Case) -> None:
-    """Refused, or the same bits in another process, of the shape and type that shapes alone tell; or within its bound.
+    """Refused, or the same bits in another process, in the form derived from shapes alone; or within its bound.
 
     The other processes begin and end with this one.
     """

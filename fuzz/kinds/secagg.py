@@ -1,4 +1,4 @@
-"""Messages of a secure aggregation, to the requester and to a holder: the first byte says which, the rest is JSON."""
+"""Messages of a secure aggregation, to the requester and to a holder: the first byte names which, the rest is JSON."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tests.kit.aggregation_play import DOMAIN, STEPS, AggregationPlay, Played
 REFUSED: Final = Refused
 _PLAY: Final = AggregationPlay(5, 8, 100, 1, 1, seed=3)
 _LIAR: Final = 2
-"""The holder whose messages are changed, and who reads changed ones."""
+"""The holder that sends and reads changed messages."""
 _TOLD: Final = ("keys", "shares", "survivors", "unmask")
 
 
@@ -80,7 +80,7 @@ def _others(keys: Any) -> dict[int, Any]:
 
 @cache
 def _before(step: int) -> Played:
-    """The round as it is when the step is open: its own messages are there too, for they are what is changed."""
+    """Returns the round with the step open and its own messages there, for these are changed."""
     played = Played(_PLAY).to(step - 1)
     if step == 4:
         played.survivors = collector.pack_survivors(played.terms, played.sharers, played.masked)
@@ -108,7 +108,7 @@ def _masked() -> Any:
 
 @cache
 def _honest(which: int) -> bytes:
-    """The JSON of the liar's message of a step, or of what it is told after one."""
+    """Returns the JSON of the liar's message of a step, or of the one it gets after a step."""
     whole = _play_messages()
     if which < STEPS:
         messages = (whole.keys, whole.shares, whole.masked, whole.signatures, whole.answers)[which]

@@ -11,7 +11,7 @@ HEAD: Final = """# Errors
 
 The API answers errors as problem details (RFC 9457, `application/problem+json`). `type` is one of these kinds,
 as `/errors#` and its name, relative to the service's address, where the same list is a page. `title` and `status` are
-HTTP's. `detail` says what is wrong this time, `remedy` what to do, and `errors` lists `field` and `detail` of each
+HTTP's. `detail` describes the fault, `remedy` its fix, and `errors` lists `field` and `detail` of each
 field at fault. A poll's answer names refusals of single messages by the same words (`code`). This page is made by
 `gradmarket errors > docs/errors.md`; the remedy is slanted.
 

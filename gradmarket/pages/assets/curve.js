@@ -1,4 +1,4 @@
-// Draws what was measured after each round; the numbers come with every refresh of the page's part.
+// Draws the metrics after each round; the numbers come with every refresh of the page's part.
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
   const box = document.getElementById("curve"), LIGHT = ["#2f6fdd", "#c2571a", "#1d8a55", "#8a4fc4", "#b3276f", "#6b6b00", "#00788a", "#555555"];
@@ -15,7 +15,7 @@ document.addEventListener("DOMContentLoaded", () => {
     plot?.destroy();
     const colours = dark.matches ? DARK : LIGHT;
     const ink = getComputedStyle(document.body).color, axis = { stroke: ink, grid: { stroke: "#8884" } };
-    // Losses share the left axis, what goes from 0 to 1 the right one; a perplexity has a scale of its own, read off the legend.
+    // Losses share the left axis, shares from 0 to 1 the right one; a perplexity has a scale of its own, read off the legend.
     const share = (name) => series[name].every((value) => value === null || (value >= 0 && value <= 1));
     const scale = (name) => (name.endsWith(" loss") ? "y" : share(name) ? "metric" : name);
     const lines = names.map((name, at) => ({

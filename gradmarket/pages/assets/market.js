@@ -1,4 +1,4 @@
-// Looks for jobs while the viewer types, and keeps what is looked for in the page's address.
+// Searches jobs while the viewer types, and keeps the search in the page's address.
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
   const form = document.getElementById("find"), now = document.getElementById("now"), whose = document.getElementById("whose");

@@ -1,4 +1,4 @@
-// Proves a task's verdicts in this browser, from what the service publishes and from the chain. The rules are those of
+// Proves a task's verdicts in this browser, from the service's publications and the chain. The rules are those of
 // gradmarket/market/rules/proof.py and task_proof.py: EIP-712 signatures, seals, wave secrets, votes, the audit's draw, Merkle roots.
 import { blake3 } from "./noble/blake3.js";
 import { keccak_256 as keccak } from "./noble/sha3.js";
@@ -49,7 +49,7 @@ function signing(facts) {
   return (type, members) => keccak(join(bytes("1901"), separator, keccak(join(keccak(utf8(TYPES[type])), word(facts.instance), ...members.map(word)))));
 }
 
-// One line of the page: proven, false, or open where this browser cannot tell.
+// One line of the page: proven, false, or open where this browser cannot decide.
 function line(step, state, text) {
   const item = document.createElement("li");
   item.className = state;
@@ -82,7 +82,7 @@ function proveBallots({ evidence, digest, of, anchor }) {
     members.sort(([one, a], [other, b]) => (one < other ? -1 : one > other ? 1 : hex(a) < hex(b) ? -1 : 1));
     const commitments = tagged("commitments", ...members.map(([worker, sealed]) => join(utf8(worker), sealed)));
     check("waves", `wave ${wave.number} closed over exactly these seals`, () => same(commitments, bytes(wave.commitments)));
-    check("waves", `its secret leads to what the offer fixed before`, () => leadsTo(bytes(wave.secret), wave.number, anchor));
+    check("waves", `its secret leads to the offer's anchor`, () => leadsTo(bytes(wave.secret), wave.number, anchor));
     check("waves", `the market's key signed the closed wave`, () => signerOf(of("Wave", [digest, wave.number, wave.secret, wave.commitments]), wave.signature) === evidence.signer);
     check("waves", `its seed follows from secret and seals`, () => same(tagged("wave", bytes(wave.secret), commitments), bytes(wave.seed)));
   }
@@ -108,7 +108,7 @@ function proveVerdicts({ evidence, digest, of }) {
 function proveAudit({ evidence, digest, anchor, most }) {
   if (!evidence.audit_link || !evidence.plan || !evidence.root) { open("audit", "the draw is opened once no audit can change the task"); return; }
   const link = bytes(evidence.audit_link);
-  check("audit", "the link that drew leads to what the offer fixed before", () => leadsTo(link, most, anchor));
+  check("audit", "the link that drew leads to the offer's anchor", () => leadsTo(link, most, anchor));
   const drawn = BigInt(hex(tagged("audit", link, digest, rootOf(evidence.root)))) < BigInt(Math.trunc(evidence.plan.audit * 2 ** 256));
   check("audit", drawn ? "the draw chose this task, and there is an audit" : "the draw chose no audit of this task", () => !drawn || evidence.audit !== null);
 }

@@ -1,4 +1,4 @@
-// Pauses, resumes, cancels and funds a job with the viewer's token, and downloads what it trained; a wallet in the browser
+// Pauses, resumes, cancels and funds a job with the viewer's token, and downloads its model; a wallet in the browser
 // signs where its money is used. The page's part names the steps that the job can take now, the one that mends it first.
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
@@ -9,7 +9,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const amount = written ? Amounts.smallest(written, symbol, Number(decimals)) : null;
     let told = await ask("POST", `/v1/jobs/${job}/fund`, { amount });
     if (!told.to_sign.length) return amount ? "The service's own key pays." : "Nothing is to be signed.";
-    // what is to be signed next depends on what was: after a job is opened, the service is allowed to pay from it
+    // the next call to sign depends on the last: after a job is opened, the service is allowed to pay from it
     for (const sent = new Set(); ;) {
       const left = told.to_sign.filter((one) => !sent.has(one.to + one.data));
       if (!left.length) return "Sent. It counts once the chain has confirmed it.";

@@ -9,7 +9,7 @@ document.addEventListener("DOMContentLoaded", () => {
     if (input.dataset.kind === "text" && !/^\s*[[{]/.test(input.value)) return input.value;
     try { return JSON.parse(input.value); } catch { return input.value; }
   }
-  // What the file has and the form does not is kept.
+  // Fields of the file that the form lacks are kept.
   function write(job, [name, ...rest], given) {
     if (!rest.length) { if (given === undefined) delete job[name]; else job[name] = given; return; }
     const inner = job[name] && typeof job[name] === "object" ? job[name] : {};

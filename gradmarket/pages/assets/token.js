@@ -5,7 +5,7 @@ const Token = {
   get() { return sessionStorage.getItem("token") || ""; },
   headers() { return Token.get() ? { Authorization: `Bearer ${Token.get()}` } : {}; },
 };
-// `#token=…` in an address brings a token here; a browser sends that part to nobody. It replaces none that was entered.
+// `#token=…` in an address brings a token here; a browser never sends that part. It replaces none that was entered.
 (() => {
   const brought = new URLSearchParams(location.hash.slice(1)).get("token");
   if (!brought) return;

@@ -31,7 +31,7 @@ const Wallet = (() => {
     throw new Error(`Transaction ${hash} is not mined yet: fund again once it is, and only the rest is asked for.`);
   }
 
-  // Signs all of them; `say` is told what it does. Throws an Error with a sentence for people.
+  // Signs all of them; `say` gets its progress. Throws an Error with a sentence for people.
   async function send(transactions, say) {
     if (!window.ethereum) throw new Error(`Sign these ${transactions.length} transactions with the owner's wallet: none is in this browser.`);
     await holds(transactions[0].from);
