@@ -172,8 +172,7 @@ def store_answer(
             raise Conflict("it was answered already")
         taken = _write_answer(work, row, statement, body, size, int(at))
         receipt = _acknowledge(context, work, row, statement.number, taken)
-        if len(row.answered) == 2:
-            work.notify(TOPIC)
+        work.notify(TOPIC)  # also for the hearings in which this side's next question waits
     return receipt
 
 

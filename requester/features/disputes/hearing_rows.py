@@ -84,6 +84,11 @@ class TaskHearing(Base):
         return AskedInHearing.model_validate(self.questions[-1])
 
     @property
+    def began(self) -> float:
+        """The Unix time at which the first question was put, or put anew."""
+        return float(self.questions[0]["until"] - self.answer_s)
+
+    @property
     def answered(self) -> set[Address]:
         return {Address(reply.side) for reply in self.open.answers}
 
@@ -160,13 +165,7 @@ def begin_dispute(work: Work, task: Task, now: float, run: int | None) -> None:
     if row is None:
         work.add(DisputeUnderWay(task_id=task.id, job_id=task.job_id, at=now, over=False, run=run))
     else:
-        row.over, row.run = False, run
-
-
-def find_run(reader: RowReader, task_id: str) -> int | None:
-    """Returns the run of its audit in which the task's answers differ; None where its workers' answers do."""
-    row = reader.get(DisputeUnderWay, task_id)
-    return None if row is None else row.run
+        row.over, row.run, row.at = False, run, now
 
 
 def end_dispute(work: Work, task_id: str) -> None:
@@ -174,14 +173,17 @@ def end_dispute(work: Work, task_id: str) -> None:
 
 
 def list_ready_tasks(reader: RowReader, now: float) -> Sequence[str]:
-    """Returns the disputed tasks without an open hearing, and those whose question has both answers or no time left."""
+    """Returns the disputed tasks without an open hearing, and those whose question has both answers or no time left.
+
+    In no order: those that wait for their sides' other hearings hold up no others.
+    """
     is_open = exists().where(TaskHearing.task_id == DisputeUnderWay.task_id, TaskHearing.due_at.is_not(None))
     new = select(DisputeUnderWay.task_id).where(DisputeUnderWay.over.is_(False), ~is_open)
-    unheard = reader.session.scalars(new.order_by(DisputeUnderWay.at).limit(AT_ONCE)).all()
+    unheard = reader.session.scalars(new.order_by(func.random()).limit(AT_ONCE)).all()
     return [*unheard, *reader.session.scalars(_DUE, {"now": now}).all()]
 
 
-_DUE: Final = select(TaskHearing.task_id).where(TaskHearing.due_at < NOW).order_by(TaskHearing.due_at).limit(AT_ONCE)
+_DUE: Final = select(TaskHearing.task_id).where(TaskHearing.due_at < NOW).order_by(func.random()).limit(AT_ONCE)
 _OPEN: Final = select(TaskHearing).where(TaskHearing.due_at.is_not(None)).order_by(TaskHearing.due_at)
 
 
@@ -194,11 +196,11 @@ def count_open_hearings(reader: RowReader, job: Job) -> tuple[int, int]:
     return both - auditors, auditors
 
 
-def list_open_hearings(reader: RowReader, side: Address) -> Sequence[TaskHearing]:
-    """Returns the open hearings in which this side must answer the last question."""
+def list_open_hearings(reader: RowReader, side: Address, owed: bool = True) -> Sequence[TaskHearing]:
+    """Returns the open hearings of this side; where `owed`, those in which it must answer the last question."""
     own = or_(TaskHearing.one == side, TaskHearing.other == side)
     rows = reader.session.scalars(_OPEN.where(own)).all()
-    return [row for row in rows if side not in row.answered][:AT_ONCE]
+    return [row for row in rows if not owed or side not in row.answered][:AT_ONCE]
 
 
 def bound_times(work: Work, now: float) -> int:

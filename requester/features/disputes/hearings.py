@@ -25,7 +25,7 @@ from gradmarket.market.wire.hearing_messages import (
 from requester.context import Context
 from requester.feature import AnswersLeft, HearingParty, features_of
 from requester.features.disputes import hearing_rows
-from requester.features.disputes.hearing_rows import TaskHearing
+from requester.features.disputes.hearing_rows import DisputeUnderWay, TaskHearing
 from requester.features.disputes.referee_child import RefereeCourse, open_referee_course
 from requester.features.disputes.workers_heard import WorkersHeard
 from requester.notifier import worker_topic
@@ -38,14 +38,18 @@ from requester.store.work import RowReader, Work, record_event
 TOPIC: Final = "hearings"
 MOST_VALUES: Final = 32 * 2**20
 """Most bytes of an operation's inputs that a side may send."""
+MOST_HELD: Final = 3
+"""Answers elsewhere for whose time a side's next question waits: it is in four hearings at once."""
 WORKERS: Final = WorkersHeard()
 
 
 @dataclass(frozen=True)
 class _Scene:
-    """A task whose answers differ, the `classes` in which they were computed, and its hearings so far."""
+    """A task whose answers differ `since` a Unix time, the `classes` in which they were computed, and its hearings so
+    far."""
 
     task: str
+    since: float
     run: int | None
     party: HearingParty
     offer: Offer
@@ -75,10 +79,40 @@ def run(context: Context, task_id: str) -> float | None:
         scene = _load_scene(context, reader, task_id)
     if scene is None:
         return _abandon(context, task_id)
+    sides = refereed.choose_sides(scene.answers, scene.heard) if scene.open is None else scene.open.sides
+    if sides is None:
+        return _settle(context, scene)
+    if (held_s := _find_hold_s(context, scene, sides)) is not None:
+        return held_s
+    return _begin(context, scene, sides) if scene.open is None else _go_on(context, scene, scene.open)
+
+
+def _find_hold_s(context: Context, scene: _Scene, sides: tuple[Address, Address]) -> float | None:
+    """Returns for how long the next question waits, where a side owes an answer in another hearing; else None.
+
+    A new hearing also waits for others of its sides to end. A side computes its answers one after another, in one child
+    that each other hearing takes from it, while its clock would run in all of them: none runs for a question that is
+    not put. Who owes an answer to hold others up holds up its own hearings alone, each question by MOST_HELD answers at
+    most, and pays for it with its clock there: the held hearings' other sides owe nothing.
+    """
+    begins, since = scene.open is None, scene.since
     if scene.open is not None:
-        return _go_on(context, scene, scene.open)
-    sides = refereed.choose_sides(scene.answers, scene.heard)
-    return _settle(context, scene) if sides is None else _begin(context, scene, sides)
+        answers = scene.open.questions[-1].answers
+        if len(answers) < len(sides):  # it is put already, or was not answered in time
+            return None
+        since = max(reply.at for reply in answers)
+    with context.reading() as reader:
+        listed = [row for side in sides for row in hearing_rows.list_open_hearings(reader, side, owed=not begins)]
+    others = [row for row in listed if row.task_id != scene.task]
+    if not others:
+        return None
+    since = max([since, *(row.began for row in others)]) if begins else since
+    left = since + MOST_HELD * _find_answer_s(scene.offer) - context.clock()
+    return left if left > 0 else None
+
+
+def _find_answer_s(offer: Offer) -> int:
+    return max(HEARING_S, offer.lease_seconds + offer.upload_seconds)
 
 
 def _abandon(context: Context, task_id: str) -> float | None:
@@ -87,7 +121,7 @@ def _abandon(context: Context, task_id: str) -> float | None:
         hand = in_hand.lock_task_if_free(work, task_id)
         if hand is None:
             return context.settings.sweep_s
-        run = hearing_rows.find_run(work, task_id)
+        run = work.get_one(DisputeUnderWay, task_id).run
         if find_party(work, run).load_answers(work, hand.task, run):
             return None
         hearing_rows.end_dispute(work, task_id)
@@ -105,7 +139,8 @@ def find_party(reader: RowReader, run: int | None) -> HearingParty:
 
 
 def _load_scene(context: Context, reader: RowReader, task_id: str) -> _Scene | None:
-    task, run = reader.get_one(Task, task_id), hearing_rows.find_run(reader, task_id)
+    task, dispute = reader.get_one(Task, task_id), reader.get_one(DisputeUnderWay, task_id)
+    run = dispute.run
     party = find_party(reader, run)
     answers = party.load_answers(reader, task, run)
     if not answers:
@@ -120,6 +155,7 @@ def _load_scene(context: Context, reader: RowReader, task_id: str) -> _Scene | N
 
     return _Scene(
         task=task_id,
+        since=dispute.at,
         run=run,
         party=party,
         offer=task.offer,
@@ -136,11 +172,10 @@ def _load_scene(context: Context, reader: RowReader, task_id: str) -> _Scene | N
 
 def _begin(context: Context, scene: _Scene, sides: tuple[Address, Address]) -> float | None:
     roots = scene.answers[sides[0]], scene.answers[sides[1]]
-    answer_s = max(HEARING_S, scene.offer.lease_seconds + scene.offer.upload_seconds)
     hearing = PublishedHearing(
         sides=sides,
         roots=roots,
-        answer_s=answer_s,
+        answer_s=_find_answer_s(scene.offer),
         most_values=MOST_VALUES,
         across=False,
         run=scene.run,
