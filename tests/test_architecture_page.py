@@ -19,7 +19,7 @@ NAMED = sorted(set(re.findall(r"`((?:gradmarket|graphdoc|contracts|requester|wor
 
 
 @pytest.mark.parametrize("path", [name for name in NAMED if not name.endswith("fp16.py")])
-def test_a_named_file_is_there(path: str) -> None:
+def test_a_file_named_on_the_architecture_page_exists(path: str) -> None:
     assert (ROOT / path).exists()
 
 
@@ -28,7 +28,7 @@ def test_every_stage_is_in_the_life_of_a_task() -> None:
     assert {f"requester/stages/{name}" for name in stages} <= set(NAMED)
 
 
-def test_the_files_of_the_picture_are_there() -> None:
+def test_the_files_of_the_architecture_picture_exist() -> None:
     root = ElementTree.parse(ROOT / "docs" / "architecture.svg").getroot()
     bold = [text for text in root.iter("{http://www.w3.org/2000/svg}text") if text.get("font-weight")]
     files = [text.text or "" for text in bold if text.get("text-anchor")]

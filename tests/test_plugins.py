@@ -240,7 +240,7 @@ class TestOptimizer:
         same = step[0].tobytes() == np.concatenate(step[1:]).tobytes()
         assert same or not rule.ELEMENTWISE
 
-    def test_it_goes_downhill(self, name: str) -> None:
+    def test_an_optimizer_goes_downhill(self, name: str) -> None:
         """On f(p) = |p|^2 / 2, whose gradient is p."""
         rule, settings = optimizers.load_optimizer(name), self.settings(name)
         parameters = self.drawn(0)

@@ -17,7 +17,7 @@ def sources() -> str:
     return "\n".join(path.read_text() for place in PLACES for path in sorted((ROOT / place).rglob("*.py")))
 
 
-def test_it_quotes() -> None:
+def test_the_troubleshooting_page_quotes_messages() -> None:
     assert len(QUOTED) > 10
 
 

@@ -57,7 +57,9 @@ def test_methods_of_the_node_s_owner_are_refused(service: Service, method: Any) 
 
 
 @pytest.mark.parametrize("names", [("anvil_nodeInfo", "eth_chainId"), ("eth_chainId", "anvil_nodeInfo")])
-def test_of_a_doubled_name_the_node_reads_what_the_door_read(service: Service, names: tuple[str, str]) -> None:
+def test_a_doubled_method_name_is_read_alike_by_the_service_and_the_node(
+    service: Service, names: tuple[str, str]
+) -> None:
     first, last = names
     doubled = f'{{"jsonrpc": "2.0", "id": 1, "params": [], "method": "{first}", "method": "{last}"}}'
     answer = service.anyone.post(PATH, content=doubled.encode()).json()
@@ -67,7 +69,7 @@ def test_of_a_doubled_name_the_node_reads_what_the_door_read(service: Service, n
         assert answer["error"]["code"] == -32601
 
 
-def test_nobody_is_given_gas_through_it(service: Service) -> None:
+def test_the_chain_route_funds_no_gas(service: Service) -> None:
     with pytest.raises(NodeRefused):
         fund_gas(connect_to_node(service.url + PATH), address_of(development_key()), 1)
 

@@ -38,7 +38,7 @@ def test_a_worker_is_answered_and_counted(service: Service) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(path for method, path in HOT if method == "POST"))
-def test_nobody_else_is(service: Service, path: str) -> None:
+def test_hot_routes_admit_workers_alone(service: Service, path: str) -> None:
     refused(service.anyone.post(path, content=b"{}"), 401)
     refused(service.requester.post(path, content=b"{}"), 403)
     _, worker = service.worker()

@@ -152,7 +152,7 @@ def test_the_end_of_a_job_that_a_worker_has_an_account_in_ends_its_poll_and_a_me
 
 
 @FULL
-def test_many_who_go_at_once_are_all_written_down(service: Service) -> None:
+def test_many_simultaneous_disconnections_are_all_recorded(service: Service) -> None:
     made = [service.worker() for _ in range(20)]
     polls = [Polling(service, client) for _, client in made]
     wait_until(lambda: waiting(service, len(polls)))

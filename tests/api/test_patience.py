@@ -52,7 +52,7 @@ def test_a_connection_that_drips_its_header_is_closed(hasty: Service) -> None:
 
 
 @FULL
-def test_so_it_is_after_an_honest_request_on_the_same_connection(hasty: Service) -> None:
+def test_a_dripping_header_after_an_honest_request_is_closed_too(hasty: Service) -> None:
     with connected(hasty) as made:
         made.sendall(b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"200 OK" in made.recv(65536)

@@ -116,7 +116,7 @@ def test_a_customers_connections_are_counted_together() -> None:
     assert asyncio.run(count()) == [True] * (2 * SITE) + [False, True]
 
 
-def test_one_token_is_limited_whoever_else_comes_from_there(limited) -> None:  # type: ignore[no-untyped-def]
+def test_one_token_is_limited_apart_from_its_address(limited) -> None:  # type: ignore[no-untyped-def]
     with serving(limited(address_burst=1000)) as service:
         assert statuses(service.requester, 6) == [200] * 5 + [429]
         assert statuses(service.anyone, 6) == [200] * 6
@@ -222,7 +222,7 @@ def test_a_refusal_is_delayed_the_longer_the_more_wait_up_to_five_times(base: fl
     assert refusal_delay(base, 256) == 5 * base
 
 
-def test_all_who_are_refused_at_once_are_answered(limited) -> None:  # type: ignore[no-untyped-def]
+def test_simultaneous_refusals_are_all_answered(limited) -> None:  # type: ignore[no-untyped-def]
     with serving(limited(address_burst=1, refused_s=0.01)) as service, ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(lambda _: service.anyone.get("/v1/health").status_code, range(40)))
     assert sorted(answers) == [200] + [429] * 39

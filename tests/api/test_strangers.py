@@ -68,7 +68,7 @@ def test_a_worker_that_was_paid_is_no_stranger(anvil, deployment, tmp_path) -> N
 
 
 @pytest.mark.parametrize("who", ["a worker", "the requester"])
-def test_a_sign_in_has_its_price_whoever_sends_it(anvil, deployment, tmp_path, who: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_sign_in_costs_every_sender_its_price(anvil, deployment, tmp_path, who: str) -> None:  # type: ignore[no-untyped-def]
     """Of 40 requests' worth the first worker took 11; two sign-ins of ten are left, and nine requests."""
     with limited(anvil, deployment, tmp_path, stranger_burst=40) as service:
         _, worker = paid(service)

@@ -54,9 +54,7 @@ def codes(*answers: httpx.Response) -> list[int]:
     ("visibility", "expected"),
     [("public", [200, 200, 200, 200]), ("workers", [401, 200, 200, 200]), ("requester", [401, 200, 200, 403])],
 )
-def test_an_update_is_read_by_whom_the_parameters_are_read(
-    service: Service, visibility: str, expected: list[int]
-) -> None:
+def test_an_update_has_the_readers_of_the_parameters(service: Service, visibility: str, expected: list[int]) -> None:
     job, holder, replica = trained(service, visibility)
     _, other = service.worker()
     clients = (service.anyone, service.requester, holder, other)

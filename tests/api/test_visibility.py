@@ -78,7 +78,7 @@ def test_a_worker_reads_private_parameters_only_while_it_computes_on_them(servic
     assert codes(holder.get(place), holder.get(listed)) == [403, 403]
 
 
-def test_kept_first_parameters_are_read_by_who_computes_on_them_alone(service: Service) -> None:
+def test_only_computing_workers_read_a_private_job_s_first_parameters(service: Service) -> None:
     """Those of the publication, which no round made: the blob is kept as the job's own route keeps it."""
     first = b"what the job starts from"
     service.requester.put(f"/v1/blobs/{digest(first)}", content=first)

@@ -96,7 +96,7 @@ def test_the_nearest_prefix_is_run() -> None:
     assert list(command.chosen(all_, ["codec", "wan.step_s"])) == ["wan_peers", "codec"]
 
 
-def test_a_page_names_what_is_there_and_all_that_is_there() -> None:
+def test_pages_name_every_benchmark_and_no_absent_one() -> None:
     texts = [page.read_text() for page in pages.pages()]
     named = {name for text in texts for name in re.findall(r"ONLY=([a-z0-9_.]+)", text)} - {"prefix"}
     all_ = command.prefixes()

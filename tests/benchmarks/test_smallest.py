@@ -69,7 +69,7 @@ def _skips(mark: pytest.Mark) -> bool:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_runs_at_its_smallest_size(run: Run, name: str) -> None:
+def test_every_benchmark_runs_at_its_smallest_size(run: Run, name: str) -> None:
     found = run.figures(PREFIXES[name])
     assert found, run.log()
     assert [line["failed"] for line in found if "failed" in line and line["name"] == PREFIXES[name]] == [], run.log()

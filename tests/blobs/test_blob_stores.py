@@ -46,7 +46,7 @@ class TestStore:
             assert bytes(mapped) == data
 
     @pytest.mark.parametrize("length", [0, PIECE, PIECE + 1, 3 * PIECE])
-    def test_a_longer_blob_has_a_list_of_its_pieces_as_long_as_it_is_there(self, store: Blobs, length: int) -> None:
+    def test_a_longer_blob_has_a_list_of_its_pieces_until_it_is_deleted(self, store: Blobs, length: int) -> None:
         data = Random(length).randbytes(length)
         digest = store.put(data)
         if length > PIECE:
@@ -112,7 +112,7 @@ class TestStore:
             assert store.store_blob(incoming) == blob_digest(DATA)
         assert other.read(blob_digest(DATA)) == DATA
 
-    def test_a_door_is_there_if_the_store_is_reached_past_us(self, store: Blobs) -> None:
+    def test_only_a_store_reached_past_the_service_has_upload_addresses(self, store: Blobs) -> None:
         assert (store.door("replica", 10, 60) is not None) == store.reached_past_us
         with pytest.raises(NotFound), store.left("replica", 10):
             pass

@@ -76,7 +76,7 @@ def test_an_idle_identity_locks_one_gradient_and_an_earner_as_many_as_it_earned(
     assert [rows[each.worker] // PRICE for each in needs] == [1, 1, 3, 9]
 
 
-def test_nothing_is_added_while_half_is_there() -> None:
+def test_a_reservation_half_unused_is_not_topped_up() -> None:
     assert plan_reservations([need(1, 150, 100)], Units(10**6), Units(PRICE), AHEAD) == []
     assert plan_reservations([need(1, 149, 100)], Units(10**6), Units(PRICE), AHEAD) != []
 
@@ -93,7 +93,7 @@ def test_a_shortage_is_shared_gradient_by_gradient() -> None:
     assert rows == {need(1).worker: PRICE, need(2).worker: PRICE}
 
 
-def test_the_last_money_goes_to_whom_an_open_task_waits_for_and_none_beyond_what_is_left_to_do() -> None:
+def test_the_last_money_goes_to_the_open_task_s_worker_and_covers_only_remaining_work() -> None:
     done, wanted = need(1, 80, 80), replace(need(2, 70, 70), waited_for=True, most=1)
     assert plan_reservations([done, wanted], Units(PRICE), Units(PRICE), AHEAD) == [(wanted.worker, PRICE)]
     over = replace(done, most=0)
@@ -252,7 +252,9 @@ def test_nothing_is_reserved_for_workers_that_leave_are_gone_or_are_in_another_j
 
 
 @FULL
-def test_nothing_is_reserved_for_who_asks_for_other_jobs_alone(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+def test_nothing_is_reserved_for_a_worker_that_asks_for_other_jobs_alone(
+    chain_fixture: ChainFixture, new_key: NewKey
+) -> None:
     """It had an account here before it said so."""
     job_id, other = chain_fixture.running_job(), chain_fixture.running_job()
     picky, any_job = chain_fixture.joins(job_id, new_key()), chain_fixture.joins(job_id, new_key())
@@ -360,7 +362,9 @@ def test_a_low_balance_is_recorded_once_and_before_the_deposit_is_used_up(
 
 
 @FULL
-def test_a_release_is_seen_and_not_reserved_anew_for_who_leaves(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+def test_a_leaving_worker_s_release_is_recorded_and_not_reserved_anew(
+    chain_fixture: ChainFixture, new_key: NewKey
+) -> None:
     job_id, key = chain_fixture.running_job(), new_key()
     worker = chain_fixture.joins(job_id, key)
     chain_fixture.settle_down()

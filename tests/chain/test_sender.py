@@ -329,7 +329,7 @@ def test_a_reverted_batch_is_sent_again_when_it_can_be(
 
 
 @FULL
-def test_missing_gas_money_is_named_until_it_is_there(
+def test_missing_gas_money_is_the_trouble_until_it_arrives(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
     chain_fixture = till_on(own_ledger)

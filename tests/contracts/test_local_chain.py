@@ -83,7 +83,7 @@ def test_callers_at_once_get_the_same_chain(folder: Path) -> None:
 
 
 @FULL
-def test_it_outlives_its_starter_and_can_be_stopped_later(folder: Path) -> None:
+def test_a_local_chain_outlives_its_starter_and_can_be_stopped_later(folder: Path) -> None:
     pid = killed_starter(folder)
     chain = LocalChain.open(folder)
     assert chain.pid == pid

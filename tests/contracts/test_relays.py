@@ -49,7 +49,7 @@ def test_a_worker_without_gas_names_its_payout_address(open_job: OpenJob, new_ke
         claims.set_payout_for(job.ledger, DEPLOYER, message, signature)
 
 
-def test_nobody_else_names_it(ledger: Ledger, new_key: NewKey) -> None:
+def test_a_payout_needs_its_worker_s_signature(ledger: Ledger, new_key: NewKey) -> None:
     worker, thief = address_of(new_key()), new_key()
     message = Payout(worker, address_of(thief), 0)
     with pytest.raises(ContractRefused, match="BadSignature"):

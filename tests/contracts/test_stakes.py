@@ -103,7 +103,7 @@ def test_the_worker_s_validators_convict(court: Court) -> None:
     assert stakes.staker(court.ledger, address_of(court.requester)).amount == BOND * UNIT
 
 
-def test_they_acquit_and_the_accuser_loses_its_bond(court: Court) -> None:
+def test_an_acquittal_costs_the_accuser_its_bond(court: Court) -> None:
     court.accuse()
     court.send(court.worker, calls.contest(court.market, court.case))
     court.decide(False, (1, 2))

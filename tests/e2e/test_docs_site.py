@@ -37,7 +37,7 @@ def test_every_page_is_in_the_menu(site: Path) -> None:
     assert [page for page in PAGES if page != Path("index") and page not in named] == []
 
 
-def test_it_asks_nobody_else_for_anything(site: Path) -> None:
+def test_the_docs_site_loads_nothing_from_other_hosts(site: Path) -> None:
     tags = re.compile(r"<(?:script|img|iframe|source|link)\b[^>]*>")
     loaded = [
         tag for path in site.rglob("*.html") for tag in tags.findall(path.read_text()) if 'rel="canonical"' not in tag

@@ -257,9 +257,7 @@ def test_the_form_s_plan_has_the_price_guide_and_fits(
 
 
 @FULL
-def test_traffic_is_shown_to_everybody_and_how_data_is_used_to_who_may_read_it(
-    market: Watched, browser: Browser
-) -> None:
+def test_traffic_is_shown_to_everybody_and_coverage_to_the_job_s_readers(market: Watched, browser: Browser) -> None:
     assert httpx.get(f"{market.url}/page/jobs/{market.job}/coverage").status_code == 401
     with page(browser) as shown:
         _to_the_end(market, shown)

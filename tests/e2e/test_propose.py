@@ -101,7 +101,7 @@ CARD, CPU = "cuda/sm_90/cuda-13.0", "cpu/x86_64/avx2"
         (JOB | {"model": {"document": "blake3:" + "1" * 64, "parameters": "blake3:" + "2" * 64}}, {CARD: 2}, {}),
     ],
 )
-def test_a_precision_is_proposed_for_the_workers_that_are_there(
+def test_a_precision_is_proposed_for_the_present_workers(
     job: dict[str, Any], classes: dict[str, int], proposed: dict[str, Any]
 ) -> None:
     assert propose_field_of_cards(job, JobSpec.model_validate(job), classes) == proposed

@@ -142,7 +142,7 @@ HONEST = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_it_is_refused_when_it_is_bounded_and_when_it_is_run(name: str) -> None:
+def test_a_hostile_document_is_refused_by_the_bound_and_by_the_run(name: str) -> None:
     made = HOSTILE[name]()
     with pytest.raises(DocumentRefused):
         compute_bound(made, ROWS)
@@ -157,7 +157,7 @@ def test_an_image_that_is_none_is_refused_by_its_size(size: tuple[int, ...]) -> 
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_its_honest_twin_is_bounded_and_run(name: str) -> None:
+def test_an_honest_document_is_bounded_and_run(name: str) -> None:
     made = HONEST[name]()
     assert compute_bound(made, ROWS).operations > 0
     assert made.run(*filled(made), SEED).loss.dim() == 0

@@ -398,7 +398,7 @@ def test_any_loop_has_the_bits_of_its_steps_and_is_found_in_them(document: Raw) 
     assert told.peak_bytes >= others.peak_bytes
 
 
-def test_a_scan_is_one_node_to_who_reads_a_document() -> None:
+def test_a_scan_is_one_node_of_a_parsed_document() -> None:
     document = parse_document(encoded(loop()))
     assert [entry.op for entry in document.nodes] == ["select.int", "scan", "stack.default", "mean.default"]
     (scan,) = (entry for entry in document.nodes if isinstance(entry, Scan))

@@ -24,7 +24,7 @@ def test_an_honest_document_is_read() -> None:
     assert document.loss == 4
 
 
-def test_its_digest_is_that_of_its_bytes() -> None:
+def test_a_document_s_digest_is_that_of_its_bytes() -> None:
     digest = "blake3:97b49a7c406d52401647611bd429051f4df6404aca7893f8ec33fc5109ba2d87"
     assert schema.parse_document(encoded(linear())).digest == digest
 

@@ -198,7 +198,7 @@ def test_training_and_evaluation_are_two_documents_where_the_module_differs(kind
     assert evaluates not in {node.op for node in parse_document(answer.document).nodes}
 
 
-def test_they_are_one_where_nothing_asks_for_the_mode() -> None:
+def test_training_and_evaluation_are_one_document_where_no_module_reads_the_mode() -> None:
     answer = export_module(nn.Linear(8, 4), functional.cross_entropy, {"x": X, "y": Y})
     assert answer.document == answer.evaluation
 

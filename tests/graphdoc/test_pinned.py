@@ -49,7 +49,7 @@ def arena(pages: Pages) -> PinnedArena:
     return PinnedArena(Arena.create().descriptor, pages)
 
 
-def test_each_mapping_is_registered_while_it_is_there(arena: PinnedArena, pages: Pages) -> None:
+def test_each_mapping_is_registered_as_long_as_it_exists(arena: PinnedArena, pages: Pages) -> None:
     assert pages.calls == []
     for place in (SMALL, LARGE):
         arena.reserve(place.end)

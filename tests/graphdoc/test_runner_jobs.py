@@ -56,7 +56,7 @@ def pid_of(runner: DocumentRunner, job: str, data: bytes) -> int:
     return runner.pid
 
 
-def test_as_many_children_are_kept_as_memory_permits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_kept_children_follows_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     data = encoded(linear())
     with DocumentRunner(RunnerSettings(memory_bytes=2**32)) as runner:
         started = [pid_of(runner, f"job {number}", data) for number in range(4)]

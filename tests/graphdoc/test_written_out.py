@@ -63,7 +63,7 @@ WRITTEN: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("function", leave_to_full(WRITTEN.values(), 3), ids=WRITTEN.keys())
-def test_it_has_the_modules_own_bits(function: Callable[[Tensor], Tensor]) -> None:
+def test_a_decomposed_function_has_the_module_s_own_bits(function: Callable[[Tensor], Tensor]) -> None:
     """Publishing compares loss, gradients and buffers with the module's, bit by bit."""
     assert parse_document(
         export_module(Function(function), functional.cross_entropy, {"x": X, "y": Y}).document

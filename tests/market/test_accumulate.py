@@ -91,7 +91,7 @@ def test_limbs_that_take_from_each_other_lose_nothing() -> None:
 @given(BOUNDS, st.integers(1, MAX_ADDENDS))
 @example(1.0, MAX_ADDENDS)
 @example(1.0, 1)
-def test_it_cannot_overflow(bound: float, planned: int) -> None:
+def test_an_exact_sum_cannot_overflow(bound: float, planned: int) -> None:
     """The largest addend, `planned` times, stays where multiples of every unit are exact; the last one's are all."""
     reach = Fraction(Accumulator(1, bound, planned).limit)
     for unit in map(Fraction, compute_limb_units(bound, planned)):

@@ -122,7 +122,7 @@ def test_krum_takes_the_least_scores(seed: int, hostile: int, chosen: int) -> No
         assert any(np.array_equal(found, answer) for answer in answers)
 
 
-def test_of_equal_scores_krum_takes_the_shorter_and_of_equal_lengths_the_first_by_bits() -> None:
+def test_krum_takes_the_shorter_of_equal_scores_and_the_first_by_bits_of_equal_lengths() -> None:
     settings = krum.Settings(hostile=1)
     points = [np.array(point, np.float32) for point in ([3, 0], [1, 0], [0, 9], [0, -8], [40, 40])]
     for order in ([0, 1, 2, 3, 4], [1, 0, 4, 3, 2], [4, 3, 2, 1, 0]):

@@ -86,7 +86,7 @@ def test_every_worker_is_drawn_about_as_often() -> None:
     assert all(480 < count < 720 for count in times.values())  # 600 expected, five standard deviations
 
 
-def test_the_window_grows_with_who_may_still_ask_and_one_alone_does_not_wait() -> None:
+def test_the_window_grows_with_the_workers_that_may_still_ask() -> None:
     assert assignment.window_s(1) == 0.0
     assert assignment.window_s(3) == pytest.approx(0.015)
     assert assignment.window_s(1000) == 0.05

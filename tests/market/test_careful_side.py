@@ -41,7 +41,7 @@ def put(number: int, question: Question, roots: tuple[Hash, Hash] = ROOTS) -> Pu
     return PutQuestion(SIDES, roots, number, question, 60, sign_digest(LIAR, digest_struct(DOMAIN, struct)))
 
 
-def test_it_answers_in_order_and_shows_the_values_of_one_operation() -> None:
+def test_a_careful_side_answers_in_order_and_shows_one_operation_s_values() -> None:
     side = careful()
     for number, question in enumerate(
         [Question("root"), Question("children", 1, 0), Question("part", 0, 1), Question("values", 0, 3)]
@@ -53,7 +53,7 @@ def test_it_answers_in_order_and_shows_the_values_of_one_operation() -> None:
         side.answer(put(4, Question("part", 0, 1)))
 
 
-def test_it_shows_later_operations_in_order_after_results_and_no_more_than_a_bound() -> None:
+def test_a_careful_side_shows_a_bounded_number_of_later_operations_in_order() -> None:
     side, number = careful(), iter(range(99))
     side.side.show = side.side.results = lambda _part, _leaf: [b""]
 

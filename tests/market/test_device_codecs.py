@@ -54,7 +54,7 @@ def draw_bits(seed: int, size: int, kind: str) -> Bits:
     return bits
 
 
-def test_every_codec_is_there() -> None:
+def test_every_codec_packs_on_a_card() -> None:
     assert set(PACKERS) == set(NAMES)
 
 

@@ -110,7 +110,7 @@ def hear_by_clock(lie: Lie, too_late: bool) -> tuple[Referee, int]:
     return referee, now
 
 
-def test_all_answers_of_a_side_have_a_sum_of_time_and_who_runs_as_long_as_it_may_keeps_within_it() -> None:
+def test_a_side_s_answers_share_a_total_time_that_a_patient_side_keeps() -> None:
     lie, total = lie_about("call"), count_total(ANSWER_S, across=False)
     patient, ended = hear_by_clock(lie, too_late=False)
     assert patient.verdict is not None

@@ -21,7 +21,9 @@ def played(
 
 
 @given(st.integers(1, 30), st.integers(1, 60), st.floats(0.01, 100.0), st.floats(0.0, 100.0))
-def test_it_is_what_all_earn_once_it_has_joined(workers: int, answers: int, turn_s: float, besides_s: float) -> None:
+def test_the_expected_pay_is_that_of_all_after_one_more_joined(
+    workers: int, answers: int, turn_s: float, besides_s: float
+) -> None:
     workers = min(workers, answers)
     expected = estimate_hourly_pay(*played(workers, answers, turn_s, besides_s))
     (lasted, *_), _paid = played(workers + 1, answers, turn_s, besides_s)

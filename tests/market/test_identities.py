@@ -130,7 +130,7 @@ class TestNewcomers:
         assert reputation.weigh_evidence(record, GradientCost(10.0, 1e9, "here")) < 1.0
 
     @given(st.lists(st.integers(1, 50), min_size=1, max_size=50))
-    def test_they_have_one_task_in_eight_over_all_rounds(self, sizes: list[int]) -> None:
+    def test_newcomers_have_one_task_in_eight_over_all_rounds(self, sizes: list[int]) -> None:
         before, given_ = 0, 0
         for tasks in sizes:
             given_ += seat_rules.count_newcomers_tasks(before, tasks, 6, 3)
@@ -150,7 +150,7 @@ class TestNewcomers:
         assert seat_rules.count_places_again(9, extra=0, share=4, tasks=8) == 0
 
     @pytest.mark.parametrize(("proven_ones", "most"), [(0, 40), (2, 40), (3, 20), (5, 20), (6, 5), (300, 5)])
-    def test_they_have_more_while_few_are_proven(self, proven_ones: int, most: int) -> None:
+    def test_newcomers_have_more_tasks_while_few_are_proven(self, proven_ones: int, most: int) -> None:
         assert seat_rules.count_newcomers_tasks(0, 40, proven_ones, 3) == most
 
     def test_every_second_seat_goes_to_the_one_closest_to_its_proof(self) -> None:
@@ -231,7 +231,7 @@ class TestCrew:
     def crew(self, number: int, present: list[Party], tasks: int = 2) -> frozenset[Address]:
         return seat_rules.choose_crew(SECRET, present, number, tasks, 3, ("payout",))
 
-    def test_it_has_as_many_as_a_round_has_seats(self) -> None:
+    def test_a_crew_has_as_many_members_as_a_round_has_seats(self) -> None:
         assert len(self.crew(0, [party(name) for name in names(20)])) == 6
         assert len(self.crew(0, [party(name) for name in names(4)])) == 4
 
@@ -242,7 +242,7 @@ class TestCrew:
         assert gone not in without
         assert gone in self.crew(0, present)
 
-    def test_it_is_renewed_slowly_and_wholly(self) -> None:
+    def test_a_crew_is_renewed_slowly_and_wholly(self) -> None:
         present = [party(name) for name in names(60)]
         crews = [self.crew(number, present) for number in range(3 * seat_rules.TERM)]
         changes = [len(one ^ other) // 2 for one, other in pairwise(crews)]
@@ -288,7 +288,7 @@ class TestTurns:
     def test_a_worker_that_was_right_faster_waits_no_longer_than_it_took(self) -> None:
         assert seat_rules.compute_next_turn(100.0, [9.0, 10.0, 11.0], [4.0, 5.0]) == 104.0
 
-    def test_nobody_waits_where_nothing_was_measured(self) -> None:
+    def test_a_next_turn_without_measurements_is_at_once(self) -> None:
         assert seat_rules.compute_next_turn(100.0, [], []) == 100.0
 
 

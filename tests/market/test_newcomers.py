@@ -39,7 +39,7 @@ def test_a_quarter_of_the_places_goes_to_newcomers_until_one_stalls() -> None:
     assert at_once(replace(TRIED, stalled=1, since_stall_s=240.0)) == 1
 
 
-def test_each_stall_beyond_those_who_delivered_doubles_the_pause_up_to_an_hour() -> None:
+def test_each_stall_beyond_the_proven_ones_doubles_the_pause_up_to_an_hour() -> None:
     def pause(stalled: int) -> float:
         return next(s for s in range(10**4) if at_once(replace(TRIED, stalled=stalled, since_stall_s=float(s))))
 
@@ -59,7 +59,7 @@ def test_a_rest_never_shrinks_with_another_stall_and_ends_within_an_hour(stalls:
     assert rest_s(stalls, True) <= rest_s(stalls, False)
 
 
-def test_a_newcomer_rests_from_its_first_stall_on_and_who_delivered_before_from_its_second() -> None:
+def test_a_newcomer_rests_from_its_first_stall_on_and_a_known_worker_from_its_second() -> None:
     assert [rest_s(n, known=False) for n in (0, 1, 2, 3)] == [0.0, 30.0, 60.0, 120.0]
     assert [rest_s(n, known=True) for n in (0, 1, 2, 3)] == [0.0, 0.0, 30.0, 60.0]
 
@@ -93,7 +93,7 @@ def test_known_workers_fill_every_opening_and_an_idle_newcomer_one() -> None:
 @given(
     st.lists(st.integers(1, 9), unique=True), st.lists(st.integers(10, 19), unique=True), st.lists(st.integers(0, 4))
 )
-def test_more_that_are_there_never_lack_more(known: list[int], idle: list[int], places: list[int]) -> None:
+def test_more_present_workers_never_lack_more_places(known: list[int], idle: list[int], places: list[int]) -> None:
     parties, wanted = [party(n) for n in idle], [(OPENING, count) for count in places]
     few, many = (
         count_lacking_places([], parties, wanted),

@@ -43,7 +43,7 @@ MOVES = st.tuples(st.just("moves"), st.sampled_from(WALLETS), st.sampled_from([N
 
 
 @given(st.lists(st.one_of(LIES, MOVES), max_size=25))
-def test_nobody_moves_out_of_a_bar_nor_bars_who_vouched_for_no_liar(steps: list[tuple[str, ...]]) -> None:
+def test_no_move_lifts_a_bar_or_bars_an_operator_without_a_liar(steps: list[tuple[str, ...]]) -> None:
     books, vouched = Books(), dict.fromkeys(KEYS, False)
     for at, (act, wallet, *to) in enumerate(steps):
         before = {name: books.barred(name) for name in WALLETS}

@@ -161,7 +161,7 @@ def test_an_orthogonal_step_is_that_of_the_iteration_in_float64(case: tuple[int,
 
 
 @given(st.integers(1, 40), st.integers(0, 40), st.integers(0, 2**32))
-def test_its_products_have_the_same_bits_in_whatever_order_they_are_added(few: int, more: int, seed: int) -> None:
+def test_newton_schulz_products_have_the_same_bits_in_any_order_of_addition(few: int, more: int, seed: int) -> None:
     chance = np.random.default_rng(seed)
     drawn_units = chance.standard_normal((few, few + more)) * (np.arange(few + more) % 3)
     units = np.rint(drawn_units * (2.0**24 / max(1.0, np.linalg.norm(drawn_units))))

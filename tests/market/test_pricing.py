@@ -132,7 +132,7 @@ def test_withholding_never_lifts_the_price_over_what_the_others_need(
 
 
 @pytest.mark.parametrize("start", prices.STARTS)
-def test_it_settles_at_the_target_and_does_not_swing(start: int) -> None:
+def test_a_controlled_price_settles_at_its_target_without_swinging(start: int) -> None:
     played = list(prices.play(start))
     end = played[-prices.SETTLED :]
     level = prices.mean_price(end)

@@ -52,7 +52,7 @@ def of_siwe(message: SignInMessage) -> SiweMessage:
 
 
 @given(MESSAGES)
-def test_it_writes_what_siwe_writes_and_reads_it_back(message: SignInMessage) -> None:
+def test_a_sign_in_text_equals_siwe_s_and_is_read_back(message: SignInMessage) -> None:
     assert message.text() == of_siwe(message).prepare_message()
     assert SignInMessage.read(message.text()) == message
     assert SiweMessage.from_message(message.text(), abnf=False) == of_siwe(message)
@@ -104,7 +104,7 @@ def test_nothing_may_stand_around_it(around: str) -> None:
         SignInMessage.read(around.format(MESSAGE.text()))
 
 
-def test_it_is_good_here_and_now() -> None:
+def test_a_fresh_sign_in_message_of_this_service_is_accepted() -> None:
     MESSAGE.check(*HERE, NOW)
     replace(MESSAGE, not_before="2026-01-01T13:00:00+01:00").check(*HERE, NOW)
     replace(MESSAGE, expiration_time=None).check(*HERE, NOW + timedelta(days=1000))

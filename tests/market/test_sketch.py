@@ -43,7 +43,7 @@ def test_lengths_are_kept_on_average_over_seeds(size: int) -> None:
 
 
 @given(SEEDS, st.integers(1, 20_000))
-def test_it_is_a_function_of_values_seed_and_name_alone(seed: Hash, size: int) -> None:
+def test_a_sketch_is_a_function_of_values_seed_and_name_alone(seed: Hash, size: int) -> None:
     vector = normal(size)
     together = sketch_tensors({"other": normal(7, 9), "t": vector}, seed)
     alone = sketch_tensors({"t": vector.reshape(1, -1).copy()}, seed)

@@ -83,7 +83,7 @@ class TestStep:
         assert {array.dtype.name for array in answer.values()} == {"float32"}
         assert any(answer[entry.name].any() for entry in entries if entry.kind == "gradient")
 
-    def test_it_is_a_pure_function(self, kind: str, program: Program, model: Published, batch: Arrays) -> None:
+    def test_a_step_is_a_pure_function(self, kind: str, program: Program, model: Published, batch: Arrays) -> None:
         state = {name: array.copy() for name, array in model.parameters.items()}
         first = compute_step(program, state, batch, SEED, parse_step(kind))
         torch.manual_seed(99)
@@ -116,7 +116,7 @@ class TestStep:
             with pytest.raises(Refused):
                 compute_step(program, model.parameters, less, SEED, parse_step(kind))
 
-    def test_its_cost_is_that_of_its_passes(self, kind: str) -> None:
+    def test_a_step_s_passes_are_counted(self, kind: str) -> None:
         assert parse_step(kind).passes == {"gradient": 3, "local": 6}[kind]
         assert parse_step(kind, microbatch=None).passes == parse_step(kind).moves
         assert parse_step(kind, microbatch=1000).pass_rows == parse_step(kind).rows

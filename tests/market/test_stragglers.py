@@ -22,7 +22,7 @@ def test_a_pace_is_the_median_and_the_median_deviation() -> None:
 
 
 @given(own=st.lists(SECONDS, max_size=30), of_class=st.lists(SECONDS, max_size=30), most=SECONDS)
-def test_nobody_is_expected_after_the_lease(own: list[float], of_class: list[float], most: float) -> None:
+def test_no_answer_is_expected_after_the_lease(own: list[float], of_class: list[float], most: float) -> None:
     assert 0 < expected_s(own, of_class, most) <= most
 
 

@@ -77,7 +77,7 @@ def test_a_pair_that_nobody_calibrated_agrees_only_where_nothing_differs() -> No
     assert [len(group) for group in groups(cast, ALLOWED)] == [2]
 
 
-def test_two_classes_have_their_own_threshold_whoever_is_named_first() -> None:
+def test_two_classes_have_their_own_threshold_in_either_order() -> None:
     for one, other in (("cpu", "gpu"), ("gpu", "cpu")):
         cast = {
             ReplicaId("a"): SketchBallot(one, gradient()),

@@ -30,7 +30,7 @@ def test_a_cheater_is_outvoted_and_is_not_in_the_quorum() -> None:
     assert verdict(A, B, A) == Quorum(frozenset({ReplicaId("r0"), ReplicaId("r2")}))
 
 
-def test_of_three_two_that_stall_do_not_crown_the_third() -> None:
+def test_two_stalls_of_three_do_not_make_the_third_answer_right() -> None:
     assert verdict(B, None, None) == Another(2)
     assert verdict(B) == Another(1)
 

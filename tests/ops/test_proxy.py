@@ -201,9 +201,7 @@ def test_a_download_is_the_file_whole_and_by_range(form: Form, service: Service,
         assert client.get(f"/v1/blobs/blake3:{'0' * 64}").status_code == 404
 
 
-def test_a_file_is_named_to_the_proxy_alone_and_only_for_who_may_read_it(
-    service: Service, blob: tuple[str, bytes]
-) -> None:
+def test_a_file_is_named_to_the_proxy_alone_and_only_for_its_readers(service: Service, blob: tuple[str, bytes]) -> None:
     digest, data = blob
     alone = Form(service.url)
     with alone.client(service.token) as elsewhere, alone.client(service.token, "127.0.0.1") as proxy:

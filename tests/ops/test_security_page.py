@@ -19,7 +19,7 @@ def functions(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(("path", "name"), NAMED, ids=[f"{path}-{name}" for path, name in NAMED])
-def test_a_named_test_is_there(path: str, name: str) -> None:
+def test_a_test_named_on_the_security_page_exists(path: str, name: str) -> None:
     assert name in functions(ROOT / path)
 
 

@@ -424,7 +424,7 @@ def test_a_merge_that_was_published_otherwise_is_found_and_an_audit_goes_on_wher
 
 
 @FULL
-def test_a_round_is_claimed_by_who_computed_it(town: Service, tmp_path: Path) -> None:
+def test_a_round_is_claimed_by_its_computing_auditors(town: Service, tmp_path: Path) -> None:
     """Two auditors after another; then all claims are taken, and the audit checks theirs."""
     spec = PLAIN | {"name": "claimed", "rounds": 2, "tasks_per_round": 1, "audit": {"probability": 1.0, "claims": 2}}
     url, token, machine = town.place.url, town.place.token, Machine(tmp_path / "auditor", threads=1)

@@ -155,7 +155,7 @@ def test_a_release_replaces_nothing_but_a_release(tmp_path: Path) -> None:
     assert (mine / "thesis.tex").read_text() == "years"
 
 
-def test_an_archive_is_packed_alike_whoever_packed_it_first(tmp_path: Path) -> None:
+def test_an_archive_packed_again_has_the_same_bytes_from_any_packer(tmp_path: Path) -> None:
     packed = []
     for name, mode, order in (("one", 0o664, "ab"), ("two", 0o600, "ba")):
         folder = tmp_path / name

@@ -241,7 +241,7 @@ def test_polling_ten_times_as_often_wins_no_more_tasks(new_floor) -> None:  # ty
     assert sum(bool(market.account(worker).earned) for worker in calm) >= 2
 
 
-def test_a_draw_waits_a_moment_for_those_who_are_idle_but_have_not_asked_yet(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_draw_waits_a_moment_for_idle_workers_that_have_not_asked_yet(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     for _ in range(4):
         worker = market.worker(HONEST)
@@ -297,7 +297,7 @@ def test_a_polling_worker_has_no_account_until_its_turn_in_a_job_it_wants(new_fl
     assert next_covered(market) == [worker.address]
 
 
-def test_newcomers_that_gave_their_places_back_keep_no_money_from_who_could_take_them(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_newcomers_that_gave_their_places_back_keep_no_money_from_the_others(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Three that say a task cannot be computed, and go on asking, would hold up a job that only newcomers serve."""
     market = new_floor()
     claimants = [market.worker() for _ in range(3)]

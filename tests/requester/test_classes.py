@@ -126,7 +126,7 @@ def test_a_class_ends_when_none_of_its_newcomers_can_be_drawn_any_more(new_floor
 
 
 @FULL
-def test_those_who_delivered_before_replace_a_class_of_newcomers(new_floor: NewFloor) -> None:
+def test_proven_workers_replace_a_class_of_newcomers(new_floor: NewFloor) -> None:
     """Even one whose newcomers ask with room, while no known worker of it is there."""
     market = new_floor()
     sybils = [market.worker(IDLE, determinism_class="made-up", reserved=0) for _ in range(9)]

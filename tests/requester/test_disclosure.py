@@ -222,7 +222,7 @@ def list_verdicts(worker: SimWorker) -> list[tuple[ReplicaState, str | None]]:
     return [(held.told.state, held.told.root) for held in worker.held.values() if held.told is not None]
 
 
-def test_an_outvoted_worker_gets_its_verdict_once_the_payload_is_there(new_floor: NewFloor) -> None:
+def test_an_outvoted_worker_gets_its_verdict_once_the_payload_has_come(new_floor: NewFloor) -> None:
     market, liar = revealed(new_floor)
     assert list_verdicts(liar) == []
     market.until(judged(market, TaskState.FINAL), *market.workers[:2])

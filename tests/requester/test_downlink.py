@@ -88,7 +88,7 @@ def kept_updates(market: MarketFixture) -> list[int]:
 
 @pytest.mark.parametrize("overlap", leave_to_full([0, 1]))
 @pytest.mark.parametrize("replicas", leave_to_full([1, 3]))
-def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, overlap: int, replicas: int) -> None:
+def test_a_job_with_updates_ends_with_the_formula_s_bits(new_floor: NewFloor, overlap: int, replicas: int) -> None:
     checked = {"name": "fixed", "replicas": replicas, "max_replicas": replicas}
     market = staffed(new_floor, replication=checked, overlap=overlap)
     market.play(passes=100)

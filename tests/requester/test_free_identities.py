@@ -150,7 +150,7 @@ def test_an_infinite_answer_of_a_newcomer_pauses_nothing(new_floor: NewFloor) ->
     assert market.earned() == {honest.address: PRICE}
 
 
-def test_its_evidence_proves_a_referral_and_lies_in_it_are_found(new_floor: NewFloor) -> None:
+def test_the_evidence_proves_a_referral_and_lies_in_it_are_found(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor)
     liars, honest = [market.worker(LIE), market.worker(LIE)], market.worker()
     prove(market, *liars, honest)

@@ -19,7 +19,7 @@ SIZES = [2, 3, 3, 5]
 
 @FULL
 @pytest.mark.parametrize("sampling", ["rounds", "epochs"])
-def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, sampling: str) -> None:
+def test_a_job_of_growing_rounds_ends_with_the_formula_s_bits(new_floor: NewFloor, sampling: str) -> None:
     market = staffed(new_floor, sampling=sampling, **GROWING)
     market.play()
     check_formula_end(market)

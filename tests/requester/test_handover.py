@@ -81,7 +81,7 @@ def test_a_payload_uploaded_past_the_service_is_paid(market: MarketFixture) -> N
     check_books(market)
 
 
-def test_saying_it_twice_changes_nothing(market: MarketFixture) -> None:
+def test_a_repeated_report_of_an_upload_changes_nothing(market: MarketFixture) -> None:
     worker = find_uploader(market)
     httpx.put(door(market, worker), content=worker.newest().payload)
     report_upload(market, worker)
@@ -89,7 +89,7 @@ def test_saying_it_twice_changes_nothing(market: MarketFixture) -> None:
     assert market.earned() == {worker.address: PRICE for worker in market.workers}
 
 
-def test_saying_it_without_having_put_it_pays_nothing(market: MarketFixture) -> None:
+def test_a_report_without_an_upload_pays_nothing(market: MarketFixture) -> None:
     with pytest.raises(NotFound):
         report_upload(market, find_uploader(market))
     assert market.earned() == {}
@@ -117,7 +117,7 @@ def test_another_length_pays_nothing(market: MarketFixture, change: int) -> None
     assert market.earned() == {}
 
 
-def test_only_who_is_asked_has_a_door(market: MarketFixture) -> None:
+def test_only_the_asked_worker_has_an_upload_address(market: MarketFixture) -> None:
     for worker in market.workers:
         if not worker.newest().wanted:
             assert answered(market, worker, PollRequest()).uploads == ()

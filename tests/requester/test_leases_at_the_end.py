@@ -66,7 +66,7 @@ def test_a_withheld_payload_holds_up_an_ended_job_for_an_upload_s_time(
     check_books(market)
 
 
-def test_nobody_is_asked_for_a_task_that_was_called_off(new_floor: NewFloor) -> None:
+def test_a_cancelled_task_is_given_to_no_further_worker(new_floor: NewFloor) -> None:
     market = new_floor(**ALONE)
     late, _other = cancelled(market)
     idle = market.worker()

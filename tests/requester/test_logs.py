@@ -44,7 +44,7 @@ def written() -> Iterator[Written]:
         yield lines
 
 
-def test_a_line_is_one_write_whoever_writes_it(written: Written) -> None:
+def test_a_log_line_is_one_write_from_any_logger(written: Written) -> None:
     structlog.get_logger("gradmarket.test").info("ours", replica="0123456789abcdef-0-1-2-3-ff")
     logging.getLogger("a.library").info("theirs")
     assert [json.loads(line)["event"] for line in written.writes] == ["ours", "theirs"]

@@ -77,7 +77,7 @@ def closed(market: MarketFixture) -> int:
 
 
 @pytest.mark.parametrize("sampling", leave_to_full(["rounds", "epochs"]))
-def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, sampling: str) -> None:
+def test_a_job_of_overlapped_rounds_ends_with_the_formula_s_bits(new_floor: NewFloor, sampling: str) -> None:
     market = staffed(new_floor, sampling=sampling)
     market.play()
     check_formula_end(market)
@@ -286,7 +286,7 @@ def test_a_first_round_s_answer_is_unpublished_while_the_second_has_its_paramete
 
 
 @FULL
-def test_a_sum_that_is_spent_ends_it_and_who_committed_to_the_round_under_way_is_paid(new_floor: NewFloor) -> None:
+def test_a_spent_sum_ends_the_job_and_committed_workers_are_paid(new_floor: NewFloor) -> None:
     market = staffed(new_floor, rounds=9, stop=[{"spent": str(12 * PRICE)}])
     market.play()
     assert market.state() == JobState.FINISHED

@@ -349,7 +349,7 @@ def test_two_services_and_many_workers_at_once_end_with_the_same_bits(new_floor)
     check_books(market)
 
 
-def test_a_ring_is_heard_in_another_process(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_notification_reaches_another_process_after_the_commit(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     here, there = market.context, market.another()
     with there.notifier.listen(["topic"]) as notified, there.notifier.listen(["another"]) as other:
@@ -383,7 +383,7 @@ def test_a_listener_that_lost_its_connection_reconnects_and_looks_at_once(new_fl
         wait_for(notified)
 
 
-def test_a_stage_waits_for_nobody_who_only_reads(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_stage_waits_for_no_reader(new_floor) -> None:  # type: ignore[no-untyped-def]
     market, workers = gathered(new_floor)
     for worker in workers:
         worker.send_poll(commitments=worker.commitments())

@@ -62,7 +62,7 @@ def test_the_pieces_that_came_are_listed_as_those_of_the_whole(door: Door, broke
     assert door.market.context.blobs.pieces(door.asked.newest().root) == framing.join_piece_digests(door.payload)
 
 
-def test_it_may_break_again_and_again(door: Door) -> None:
+def test_an_upload_may_break_again_and_again(door: Door) -> None:
     for there in range(0, 3 * PIECE, PIECE):
         assert door.received() == there
         with door.sending(there, sent_bytes(len(door.payload), there + PIECE)):
@@ -119,7 +119,7 @@ def test_an_offset_that_is_no_number_is_refused(door: Door, start: Any) -> None:
     assert answer.status_code == 422
 
 
-def test_pieces_may_be_sent_over_those_that_are_there(door: Door) -> None:
+def test_pieces_may_be_sent_over_existing_ones(door: Door) -> None:
     for start in (0, PIECE):
         door.cut(start, sent_bytes(len(door.payload), 2 * PIECE))
     assert door.received() == 2 * PIECE
@@ -227,7 +227,7 @@ class Bucket(DiskBlobs):
         ]
 
 
-def test_addresses_in_a_store_are_for_who_is_asked(door: Door, tmp_path: Path) -> None:
+def test_addresses_in_a_store_are_for_the_asked_worker(door: Door, tmp_path: Path) -> None:
     context = replace(door.market.context, blobs=Bucket(tmp_path))
     lease, other = door.asked.newest().lease, door.other.newest().lease
     claim = UploadClaim(door.asked.address, lease.replica, lease.fence)

@@ -85,7 +85,7 @@ def test_a_worker_that_wants_more_of_this_job_gets_no_lease_of_it(new_floor) -> 
 
 
 @pytest.mark.parametrize(("second", "state"), [(90, JobState.RUNNING), (89, JobState.PAUSED)])
-def test_a_round_opens_only_if_its_own_price_is_there(new_floor, second, state) -> None:  # type: ignore[no-untyped-def]
+def test_a_round_opens_only_if_the_deposit_covers_its_own_price(new_floor, second, state) -> None:  # type: ignore[no-untyped-def]
     market = controlled(new_floor, replication={"name": "fixed", "replicas": 2, "max_replicas": 2})
     with market.context.begin() as work:
         job = work.get_one(Job, market.job)

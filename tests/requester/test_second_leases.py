@@ -78,7 +78,7 @@ def test_two_leases_of_an_attempt_are_the_most(new_floor: NewFloor) -> None:
     assert market.strikes(failing) == 2, "a claim costs a strike as before"
 
 
-def test_nobody_is_asked_again_while_another_may_be_asked(new_floor: NewFloor) -> None:
+def test_a_failed_worker_is_not_asked_again_while_another_may_be(new_floor: NewFloor) -> None:
     market = new_floor(**ALL_AT_ONCE)
     failing = fail_alone(market, NO_MEMORY)
     another = market.worker()

@@ -103,7 +103,7 @@ def test_a_child_packs_its_answer_as_its_parent_would(
     assert packed == encode_payload(layout, answer, load_codec(codec), SEED)
 
 
-def test_where_a_card_computes_an_answers_memory_is_there_before_it(
+def test_an_answer_s_memory_is_filled_while_a_card_computes(
     runner: Runner, mlp: Published, digits: Arrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The child is the processor's: what its parent does meanwhile is what it does beside a card."""

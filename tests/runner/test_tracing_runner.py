@@ -38,7 +38,7 @@ def started() -> Iterator[Started]:
         yield Started(runner, small_cnn(parse_step(**STEPS["local"]), "int8"))
 
 
-def test_it_commits_to_the_answer_and_does_every_operation_again(started: Started) -> None:
+def test_a_tracing_runner_commits_to_the_answer_and_redoes_every_operation(started: Started) -> None:
     runner, inputs, task = started.runner, started.inputs, started.task
     info = DocumentInfo.of(runner.load(task.model.document))
     answer = runner.compute(inputs.state, inputs.batch, SEED, inputs.step)
@@ -67,7 +67,7 @@ def test_malformed_values_are_refused_by_a_tracing_runner(started: Started) -> N
         runner.redo(inputs, last.first + last.count - 2, [b"\0\0\0\1x" for _ in read])
 
 
-def test_it_judges_results_by_the_bound_on_their_rounding(started: Started) -> None:
+def test_a_tracing_runner_judges_results_by_their_rounding_bound(started: Started) -> None:
     runner, inputs, plan = started.runner, started.inputs, started.task.operations.plan
     runner.load(started.task.model.document)
     number = next(leaf for leaf in range(len(plan)) if "linear" in plan[leaf].name and plan[leaf].kind == "call")

@@ -63,7 +63,7 @@ def trained(folder: Path, *arguments: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [pytest.param("images", marks=FULL), "table", pytest.param("text", marks=FULL)])
-def test_it_trains_at_once_on_bundled_data(
+def test_a_starter_trains_at_once_on_bundled_data(
     kind: str, written: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = written(kind)
@@ -78,21 +78,21 @@ def test_there_is_no_other_kind() -> None:
 
 
 @FULL
-def test_it_trains_on_images_of_ones_own(written: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_starter_trains_on_own_images(written: Callable[..., Path], tmp_path: Path) -> None:
     digits = pytest.importorskip("sklearn.datasets").load_digits()
     np.savez(tmp_path / "mine.npz", x=np.repeat(digits.images[:200, None], 3, axis=1) / 16, y=digits.target[:200])
     trained(written("images", 2), str(tmp_path / "mine.npz"))
 
 
 @FULL
-def test_it_trains_on_a_table_of_ones_own(written: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_starter_trains_on_an_own_table(written: Callable[..., Path], tmp_path: Path) -> None:
     rows = "".join(f"{n},{n * n},{'even' if n % 2 == 0 else 'odd'}\n" for n in range(200))
     (tmp_path / "mine.csv").write_text("a,b,parity\n" + rows)
     trained(written("table", 2), str(tmp_path / "mine.csv"), "parity")
 
 
 @FULL
-def test_it_trains_on_text_of_ones_own(written: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_starter_trains_on_own_text(written: Callable[..., Path], tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("the quick brown fox jumps over the lazy dog; " * 200)
     trained(written("text", 2), str(tmp_path / "mine.txt"))
 

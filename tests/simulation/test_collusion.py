@@ -50,7 +50,7 @@ def test_right_wrong_and_undecided_are_all_there_is(replicas: int, twentieths: i
 
 
 @pytest.mark.parametrize("plan", [TRIPLE, PAIR, Plan(5, 3, 5), Plan(1, 1, 1)])
-def test_it_is_the_count_of_every_first_wave_where_that_decides(plan: Plan) -> None:
+def test_the_silent_share_equals_the_count_over_all_first_waves(plan: Plan) -> None:
     f = Fraction(1, 5)
     ways = product((True, False), repeat=plan.first_wave)
     by_hand = sum(

@@ -239,7 +239,7 @@ def receipts_in(folder: Path) -> list[int]:
     return [kept.number for path in sorted((folder / "receipts").glob("*")) for kept in load_receipts(path)]
 
 
-def test_it_keeps_the_receipt_of_each_answer_also_after_the_replica_is_forgotten(tmp_path: Path) -> None:
+def test_a_worker_keeps_each_answer_s_receipt_after_its_replica_is_forgotten(tmp_path: Path) -> None:
     market = HearingMarket(offers(1))
     play(market, open_hearings(market, tmp_path))
     assert receipts_in(tmp_path) == list(range(market.sent))

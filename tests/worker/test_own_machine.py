@@ -87,7 +87,7 @@ MACHINE = {"proc/meminfo": "MemTotal:       16777216 kB\nMemFree:  1 kB\n"}
         ({}, 2**28),
     ],
 )
-def test_half_of_the_memory_that_is_there_is_taken(files: dict[str, str], expected: int, tmp_path: Path) -> None:
+def test_half_of_the_present_memory_is_taken(files: dict[str, str], expected: int, tmp_path: Path) -> None:
     assert choose_memory(written(tmp_path, files)) == expected
 
 
@@ -144,7 +144,7 @@ def two_cards() -> Cards:
 
 
 @pytest.mark.parametrize(("found", "word"), leave_to_full([(no_driver, "no driver"), (two_cards, "CUDA|driver|card")]))
-def test_a_card_that_is_there_and_unusable_is_a_loud_warning_or_an_error(
+def test_an_unusable_card_is_a_loud_warning_or_an_error(
     found: Callable[[], Cards], word: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(own_machine, "has_card", lambda: True)
@@ -213,7 +213,7 @@ with take_card(Cards("", (Card(0, "c", "GPU-0", "sm_90", 1),)), "cuda", Path({st
 
 
 @pytest.mark.parametrize("device", ["cuda:2", "cuda:99"])
-def test_a_card_of_no_such_number_is_refused_with_those_that_are_there(device: str, tmp_path: Path) -> None:
+def test_an_absent_card_s_number_is_refused_with_the_present_cards(device: str, tmp_path: Path) -> None:
     with pytest.raises(Refused) as error, take_card(Cards("580", (card(0), card(1))), device, tmp_path):
         raise AssertionError("there is no such card")
     assert error.value.detail == f"{device}: this machine has 2 cards: cuda:0 (card 0), cuda:1 (card 1)"

@@ -67,7 +67,7 @@ def test_an_answer_that_may_be_overtaken_sends_its_payload_after_a_promise(
     assert not [said for said in fake_market.asked if said.commitments]
 
 
-def test_the_answer_is_on_disk_and_that_it_left_before_any_of_it_is_there(
+def test_an_answer_and_its_sending_are_on_disk_before_any_byte_arrives(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context, seen, take = make_desk(fake_market), list[Any](), fake_market.take
@@ -114,9 +114,7 @@ def test_a_response_that_was_lost_is_asked_for_again_and_nothing_is_owed(
 
 
 @FULL
-def test_of_two_answers_one_payload_leaves_and_the_other_when_that_is_paid(
-    fake_market: FakeMarket, make_desk: MakeDesk
-) -> None:
+def test_a_second_payload_leaves_only_once_the_first_is_paid(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
     context = make_desk(fake_market)
     context.limits = replace(context.limits, leases=2)
     work(context, turns=15)

@@ -82,7 +82,7 @@ def test_a_step_s_seconds_are_sent_unless_it_used_own_rows(
     assert all((made.compute_seconds == 0.0) == own for made in told)
 
 
-def test_it_reveals_and_uploads_one_answer_while_it_computes_the_next(
+def test_a_worker_reveals_and_uploads_one_answer_while_it_computes_the_next(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = make_desk(fake_market)

@@ -150,7 +150,7 @@ def test_rounds_that_were_missed_are_caught_up_with_while_that_takes_fewer_bytes
     assert history.taken() == ["w0", *(f"c{number}" for number in range(most))]
 
 
-def test_a_newcomer_and_who_missed_too_many_rounds_take_the_whole(history: History, fetcher: Fetcher) -> None:
+def test_a_worker_that_missed_too_many_rounds_downloads_the_whole(history: History, fetcher: Fetcher) -> None:
     history.serve(*history.versions, *history.updates)
     far = count_worthwhile_updates(history.info.layout, INT8) + 1
     history.name_path(far)

@@ -101,7 +101,7 @@ def test_a_lease_whose_half_is_over_is_given_back_while_the_chain_does_not_answe
     assert "does not answer" in returned.reason
 
 
-def test_only_who_has_nothing_to_look_after_waits_for_minutes(
+def test_only_a_worker_with_nothing_pending_waits_for_minutes(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Claims end without the market, and a worker that is asked to leave waits for what is in flight."""
@@ -499,7 +499,7 @@ def test_a_replica_whose_pay_was_promised_is_not_forgotten_because_the_market_lo
     assert promised in loop._replica_files.held
 
 
-def test_it_signs_in_again_when_its_session_is_over(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
+def test_a_worker_signs_in_again_when_its_session_is_over(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
     context = make_desk(fake_market)
     work(context, lambda: fake_market.committed == 1)
     context.market._session = other(context.market._session, token="void")
@@ -507,7 +507,7 @@ def test_it_signs_in_again_when_its_session_is_over(fake_market: FakeMarket, mak
     assert fake_market.earned == 21
 
 
-def test_it_gives_back_what_it_has_not_computed(
+def test_a_leaving_worker_gives_back_uncomputed_leases(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = make_desk(fake_market)

@@ -189,7 +189,7 @@ def test_unpaid_and_leased_work_bounds_further_leases(standing: RequesterStandin
     assert why_not(proposed(), CHAIN, standing, LIMITS) is reason
 
 
-def test_its_owner_chooses_jobs_and_prices() -> None:
+def test_a_worker_s_owner_chooses_jobs_and_prices() -> None:
     chosen = replace(LIMITS, jobs=frozenset({JobId(PUBLISHED.job)}), min_price=Amount(50))
     assert why_not(proposed(), CHAIN, STANDING, chosen) is None
     assert why_not(proposed(), CHAIN, STANDING, replace(chosen, jobs=frozenset({JobId("no")}))) is Guard.NOT_CHOSEN

@@ -190,7 +190,7 @@ def test_a_worker_whose_payload_never_left_accuses_nobody(
     assert (grievances(context), unpaid(context, loop)) == ([], 0)
 
 
-def test_it_is_on_disk_that_bytes_left_before_any_of_them_is_there(
+def test_a_payload_s_sending_is_on_disk_before_any_byte_arrives(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, synced, sync = [], [], os.fsync
@@ -283,7 +283,7 @@ def test_an_audit_that_revokes_later_breaks_no_promise(fake_market: FakeMarket, 
     assert (context.account_store.accounts[0].accepted, grievances(context), unpaid(context, loop)) == (1, [], 0)
 
 
-def test_of_several_in_flight_one_payload_leaves(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
+def test_only_one_of_several_payloads_in_flight_leaves(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
     market = breaker(fake_market, end=None, reply=500)
     context = make_desk(market)
     context.limits = replace(context.limits, leases=3)
@@ -342,7 +342,7 @@ def test_verify_reports_a_payload_without_a_verdict(
     assert '"fault": "broken_promise"' in late.stdout
 
 
-def test_that_it_was_asked_outlives_a_restart(
+def test_a_request_for_the_payload_outlives_a_restart(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_market.most = 1

@@ -20,7 +20,7 @@ from worker.signals import Signals
 
 
 @pytest.mark.parametrize("protocol", [PROTOCOL - 1, PROTOCOL + 1])
-def test_it_joins_no_market_of_another_release(
+def test_a_worker_joins_no_market_of_another_release(
     fake_market: FakeMarket, server: Server, folder: Path, protocol: int
 ) -> None:
     fake_market.protocol = protocol

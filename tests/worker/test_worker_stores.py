@@ -143,7 +143,7 @@ def test_the_market_may_send_a_download_to_a_store_that_the_owner_named(
     assert ["authorization" in headers for headers in Store.headers_seen] == [True, False]
 
 
-def test_it_may_not_send_it_elsewhere_in_the_own_network(places: tuple[str, str], tmp_path: Path) -> None:
+def test_a_store_s_redirect_into_the_own_network_is_refused(places: tuple[str, str], tmp_path: Path) -> None:
     Store.moved[f"/v1/blobs/{NAME}"] = f"{places[1]}/bytes"
     with pytest.raises(DownloadRefused):
         fetcher(tmp_path, places[0], NOBODY).blob(NAME)

@@ -178,7 +178,7 @@ def test_pay_per_kilowatt_hour_is_the_last_hour_s_over_all_cards_mean_watts(
     assert own.look(now + 7200).earnings[0].per_kwh is None, "no card has told its watts for an hour"
 
 
-def test_its_own_page_shows_the_same_and_has_nothing_to_press(
+def test_the_worker_s_page_shows_the_same_and_has_no_controls(
     working: Working, server: Server, fake_market: FakeMarket
 ) -> None:
     told = shown(working.folder, server)
@@ -227,7 +227,7 @@ def test_the_page_listens_on_this_machine_alone_and_a_taken_port_is_named(
 
 @FULL
 @needs_chromium
-def test_its_own_page_is_accessible_fits_a_phone_and_renews_itself(working: Working) -> None:
+def test_the_worker_s_page_is_accessible_fits_a_phone_and_renews_itself(working: Working) -> None:
     with chromium() as browser:
         for scheme in ("light", "dark"):
             page = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]

@@ -190,7 +190,7 @@ def test_another_key_in_the_folder_shows_proves_and_redeems_nothing(tmp_path: Pa
     assert other.address in done.stderr
 
 
-def test_it_is_reminded_of_its_backup_until_there_is_one(tmp_path: Path) -> None:
+def test_a_worker_is_reminded_of_its_backup_until_one_exists(tmp_path: Path) -> None:
     folder, stick = tmp_path / "worker", tmp_path / "stick"
     made = wallet.create_wallet(folder, None)
     assert "gradmarket wallet backup" in made.describe_key_file()

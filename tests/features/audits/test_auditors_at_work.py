@@ -108,7 +108,7 @@ def test_a_job_of_single_replicas_names_the_auditor_it_waits_for(new_floor: NewF
 
 
 @FULL
-def test_an_auditor_that_goes_on_computing_is_there_and_keeps_its_audit(new_floor: NewFloor) -> None:
+def test_an_auditor_that_renews_its_claim_counts_as_present_and_keeps_its_audit(new_floor: NewFloor) -> None:
     market, auditor = open_job(new_floor)
     worker = market.worker()
     market.until(lambda: market.task().state == TaskState.REFERRED)

@@ -80,7 +80,7 @@ def test_without_an_auditor_a_job_goes_no_further_than_can_be_taken_back(new_flo
 
 
 @FULL
-def test_a_lie_is_revoked_in_an_open_round_and_who_was_outvoted_is_paid(new_floor: NewFloor) -> None:
+def test_a_lie_is_revoked_in_an_open_round_and_the_outvoted_worker_is_paid(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=2, audit=always())
     liars, honest = betrayed(market)
     market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
@@ -292,7 +292,7 @@ def test_an_audit_waits_for_a_merge_under_way_though_its_job_is_paused(new_floor
 
 
 @FULL
-def test_while_a_round_is_to_be_taken_back_who_committed_later_is_judged_and_paid(new_floor: NewFloor) -> None:
+def test_workers_that_committed_after_a_lie_are_judged_and_paid_before_the_rewind(new_floor: NewFloor) -> None:
     market = new_floor(rounds=4, audit=always())
     betrayed(market)
     market.until(lambda: len(market.rounds()) == 2)
@@ -435,7 +435,7 @@ def test_an_answer_that_is_sent_again_is_one_run(new_floor: NewFloor) -> None:
     assert [audit.state for audit in audits_of(market)] == [AuditState.FAILED]
 
 
-def test_only_who_claimed_an_audit_last_answers_it(new_floor: NewFloor) -> None:
+def test_only_the_last_claimant_answers_an_audit(new_floor: NewFloor) -> None:
     market = with_audit_due(new_floor)
     first, second = SimAuditor(market, NOISE, name="first"), SimAuditor(market, name="second")
     claimed = first.claim()

@@ -50,7 +50,7 @@ def copies_of(market: MarketFixture, worker: SimWorker) -> int:
         return read_history(reader, worker.address).copies
 
 
-def test_the_copier_loses_all_and_who_was_copied_nothing(new_floor: NewFloor) -> None:
+def test_the_copier_loses_all_and_the_copied_worker_nothing(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, tasks_per_round=2, **ALONE)
     market.prove_class()
     honest = market.worker()

@@ -34,7 +34,7 @@ def started(keeper: OwnAuditor) -> int:
     return keeper.process.pid
 
 
-def test_it_runs_until_the_service_ends(new_floor: NewFloor, tmp_path: Path) -> None:
+def test_the_own_auditor_runs_until_the_service_ends(new_floor: NewFloor, tmp_path: Path) -> None:
     said = tmp_path / "said"
     with OwnAuditor(new_floor().context, STAYS, said) as keeper:
         pid = started(keeper)
@@ -43,7 +43,7 @@ def test_it_runs_until_the_service_ends(new_floor: NewFloor, tmp_path: Path) -> 
     assert not is_running(pid)
 
 
-def test_of_two_services_one_runs_it_and_the_other_takes_over(new_floor: NewFloor, tmp_path: Path) -> None:
+def test_one_of_two_services_runs_the_auditor_and_the_other_takes_over(new_floor: NewFloor, tmp_path: Path) -> None:
     market = new_floor()
     with OwnAuditor(market.context, STAYS, tmp_path / "first", "first") as first:
         started(first)
@@ -55,7 +55,7 @@ def test_of_two_services_one_runs_it_and_the_other_takes_over(new_floor: NewFloo
     other.end()
 
 
-def test_it_is_started_again_where_it_ends_and_its_last_word_is_logged(new_floor: NewFloor, tmp_path: Path) -> None:
+def test_the_own_auditor_is_started_again_and_its_last_line_is_logged(new_floor: NewFloor, tmp_path: Path) -> None:
     keeper = OwnAuditor(new_floor().context, FAILS, tmp_path / "said")
     keeper.look()
     assert keeper.process is not None
@@ -97,7 +97,7 @@ def test_an_auditor_s_claims_are_released_at_its_next_start(new_floor: NewFloor)
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
 
 
-def test_its_token_may_audit_and_no_more(new_floor: NewFloor, tmp_path: Path) -> None:
+def test_the_own_auditor_s_token_has_the_role_audit(new_floor: NewFloor, tmp_path: Path) -> None:
     market = new_floor(settings={"auditor": "cpu"})
     command = build_command(market.context, "http://127.0.0.1:1") or []
     keeper = OwnAuditor(market.context, STAYS, tmp_path / "said")
@@ -111,7 +111,7 @@ def test_its_token_may_audit_and_no_more(new_floor: NewFloor, tmp_path: Path) ->
     assert row.role == "audit"
 
 
-def test_of_two_data_folders_the_holder_of_the_duty_has_the_live_token(new_floor: NewFloor, tmp_path: Path) -> None:
+def test_only_the_service_with_the_lease_has_a_live_auditor_token(new_floor: NewFloor, tmp_path: Path) -> None:
     market = new_floor(settings={"auditor": "cpu"})
     first, second = market.context, with_data(market.another(), tmp_path / "second")
     for context in (first, second):
@@ -141,7 +141,7 @@ def test_each_start_makes_its_token_live(new_floor: NewFloor, tmp_path: Path) ->
     keeper.end()
 
 
-def test_its_token_is_revoked_only_where_no_service_runs_it(new_floor: NewFloor, tmp_path: Path) -> None:
+def test_the_own_auditor_s_token_is_revoked_only_where_no_service_runs_it(new_floor: NewFloor, tmp_path: Path) -> None:
     market = new_floor()
     context = market.context
     keeper = OwnAuditor(context, STAYS, tmp_path / "said", "first")

@@ -83,7 +83,7 @@ def test_a_leaning_operator_is_recorded_once_and_stays_listed(market: MarketFixt
     assert measured(market)["gradmarket_leaning_operators", market.job] == 1
 
 
-def test_its_honest_twin_is_not(market: MarketFixture) -> None:
+def test_an_honest_operator_raises_no_drift_alarm(market: MarketFixture) -> None:
     after = rounds(push=0.0)
     for number in range(90):
         merge(market, number, next(after))

@@ -103,7 +103,7 @@ def test_more_rows_than_one_transaction_takes_are_due_again_at_once(
     assert (sweeps, count(sessions, Worker), count(sessions, ApiToken)) == (3, 0, 0)
 
 
-def test_it_is_due_once_in_a_while(sessions: Sessions) -> None:
+def test_a_sweep_of_leftovers_is_due_at_its_interval(sessions: Sessions) -> None:
     def due(now: float) -> bool:
         with open_reader(sessions) as reader:
             return leftover_rows.is_sweep_due(reader, now)

@@ -90,7 +90,7 @@ def test_a_place_is_free_again_though_its_acknowledgement_is_lost(redis: Redis) 
         connection.ensure_connection()  # type: ignore[no-untyped-call]
 
 
-def test_a_ring_that_no_broker_hears_is_no_error_and_the_next_one_is_heard(redis: Redis) -> None:
+def test_a_notification_without_a_broker_is_no_error_and_the_next_one_arrives(redis: Redis) -> None:
     settings = RequesterSettings(stages="celery", broker=redis.url, database="postgresql://nobody@/none")  # type: ignore[arg-type]
     app = celery_of(settings)
     courier = BrokerNotifier(app)

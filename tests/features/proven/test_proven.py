@@ -323,12 +323,12 @@ def test_a_newcomer_takes_no_part_in_a_vote_and_one_task_of_eight(new_floor: New
 
 
 @pytest.mark.parametrize("verifier", ["tolerance", "loss_change"])
-def test_it_compares_bits_and_nothing_else(new_floor: NewFloor, verifier: str) -> None:
+def test_proven_replication_takes_only_the_exact_verifier(new_floor: NewFloor, verifier: str) -> None:
     with pytest.raises(ValueError, match="verifier"):
         new_floor(replication={"name": "proven"}, verifier={"name": verifier}, audit={"probability": 0.5})
 
 
-def test_nobody_holds_two_seats_whatever_capacity_it_claims(new_floor: NewFloor) -> None:
+def test_a_worker_holds_one_seat_at_any_claimed_capacity(new_floor: NewFloor) -> None:
     market, _ = open_job(new_floor, tasks_per_round=8)
     greedy, modest = market.worker(), market.worker()
     greedy.capacity = 20

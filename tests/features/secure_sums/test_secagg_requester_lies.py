@@ -253,7 +253,7 @@ def test_keys_are_taken_once_and_from_their_owner() -> None:
         collector.admit_keys(played.terms, DOMAIN, {}, played.keys[0].model_copy(update={"holder": 1}))
 
 
-def test_a_requester_that_leaves_out_a_neighbour_who_shared_is_refused() -> None:
+def test_a_requester_that_leaves_out_a_sharing_neighbour_is_refused() -> None:
     """Else it could have two groups mask apart, and learn the sum of each."""
     played = at(2)
     _, lists = collector.shares_for_holders(played.terms, played.shares)
@@ -263,7 +263,7 @@ def test_a_requester_that_leaves_out_a_neighbour_who_shared_is_refused() -> None
         )
 
 
-def test_two_views_of_who_shared_end_before_anything_is_unmasked() -> None:
+def test_two_views_of_the_sharers_end_before_anything_is_unmasked() -> None:
     """Holder 0 is told that 8 did not share, and masks without it; the others reveal no share of 0 then."""
     played = at(2)
     sharers, lists = collector.shares_for_holders(played.terms, played.shares)

@@ -31,7 +31,7 @@ def plays(draw: st.DrawFn) -> AggregationPlay:
 @FULL
 @given(plays())
 @settings(max_examples=min(25, settings().max_examples))
-def test_the_sum_is_that_of_those_who_stayed(play: AggregationPlay) -> None:
+def test_the_sum_is_that_of_the_staying_holders(play: AggregationPlay) -> None:
     played = Played(play).to(STEPS)
     assert played.masked.keys() == {number for number in range(play.count) if play.present(number, 3)}
     assert (played.sum() == played.plain()).all()
@@ -61,7 +61,7 @@ def test_a_sparse_graph_gives_the_same_sum() -> None:
 
 
 @FULL
-def test_hundreds_of_holders_of_whom_a_third_drop_out_at_any_step() -> None:
+def test_hundreds_of_holders_with_a_third_dropping_out_have_their_sum() -> None:
     """`make bench ONLY=private.secagg` plays a thousand."""
     rng = np.random.default_rng(7)
     drops = {int(number): int(rng.integers(1, STEPS + 1)) for number in rng.permutation(300)[:100]}

@@ -92,7 +92,7 @@ def test_the_graph_is_symmetric_near_regular_and_everyones_own() -> None:
         assert (adjacent != other).any()
 
 
-def test_no_graph_of_many_falls_apart_where_the_requester_chooses_who_dropped_out() -> None:
+def test_no_graph_of_many_falls_apart_by_chosen_drop_outs() -> None:
     """A greedy adversary calls dropped all neighbours of a few holders that it wants the sum of."""
     holders, dropped = 150, 30
     found = plan_group(holders, 15, dropped)

@@ -215,7 +215,7 @@ def test_a_vector_that_was_not_signed_is_refused_and_leaves_nothing_on_disk(floo
     assert {path.name for path in (market.folder / "blobs").rglob("*")} == before
 
 
-def test_only_who_holds_the_lease_is_heard_and_only_at_the_open_step(floor: Floor) -> None:
+def test_only_the_lease_s_holder_sends_and_only_at_the_open_step(floor: Floor) -> None:
     market, six = floor()
     market.until(lambda: six[0].held and six[1].held, six[0], six[1])
     (held,) = six[0].held.values()
@@ -229,7 +229,7 @@ def test_only_who_holds_the_lease_is_heard_and_only_at_the_open_step(floor: Floo
 
 
 @FULL
-def test_a_lease_that_is_over_is_heard_no_more(floor: Floor) -> None:
+def test_a_message_of_an_ended_lease_is_too_late(floor: Floor) -> None:
     market, six = floor()
     market.until(lambda: six[0].held, six[0])
     (held,) = six[0].held.values()

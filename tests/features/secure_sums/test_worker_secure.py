@@ -130,7 +130,7 @@ def test_two_attempts_at_a_round_never_give_two_sums(play: Play) -> None:
     assert all("signed" in why for why in floor.refused.values())
 
 
-def test_who_only_masked_in_an_attempt_may_go_on_to_the_next(play: Play) -> None:
+def test_a_holder_that_only_masked_in_an_attempt_may_join_the_next(play: Play) -> None:
     """Too few have signed the first then, so the second's is the only sum."""
     server, floor = play(EVERYBODY, REST, lies=dict.fromkeys(REST, (1, 3)))
     floor.play()

@@ -87,7 +87,7 @@ def test_a_task_is_to_calibrate_with_once_it_passed_one_auditor_at_a_time(new_fl
     assert to_calibrate(market, auditor(market)).task == first.task
 
 
-def test_a_calibrated_pair_is_looked_at_further_where_workers_of_the_class_are_there(new_floor: NewFloor) -> None:
+def test_a_calibrated_pair_is_checked_further_while_workers_of_its_class_are_present(new_floor: NewFloor) -> None:
     market = tolerant(new_floor)
     store_runs(market, RUNS)
     audited(market)

@@ -206,7 +206,7 @@ def test_a_liar_gains_nothing_by_silence(new_floor: NewFloor) -> None:
     assert audits_of(market)[0].state == AuditState.FAILED
 
 
-def test_only_who_is_asked_may_bring_a_state_and_only_that_one(new_floor: NewFloor) -> None:
+def test_only_the_asked_worker_uploads_a_state_and_only_the_asked_one(new_floor: NewFloor) -> None:
     market = windowed(new_floor)
     workers = team(market, WindowWorker, WindowWorker, WindowWorker)
     accepted(market)
