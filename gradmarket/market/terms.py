@@ -67,6 +67,11 @@ class TaskState(StrEnum):
     REVOKED = "revoked"
 
 
+TASK_OVER: Final = frozenset({TaskState.FINAL, TaskState.REVOKED})
+"""States that no audit can change any more."""
+TASK_DECIDED: Final = frozenset({TaskState.ACCEPTED, TaskState.DIVERGED, *TASK_OVER})
+
+
 class ReplicaState(StrEnum):
     LEASED = "leased"
     COMMITTED = "committed"

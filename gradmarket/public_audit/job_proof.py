@@ -46,13 +46,23 @@ from contracts.log_heads import list_payments
 from contracts.packing import PackedGroup, group_by_worker
 from contracts.proofs import batch_root
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.verify import DECIDED, OVER, VerdictCase, list_case_faults
+from gradmarket.market.features.verify import VerdictCase, list_case_faults
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import LogHead, Offer
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.signing import Domain
-from gradmarket.market.terms import Address, Hash, JobState, ReplicaId, RoundState, TaskState, Units
+from gradmarket.market.terms import (
+    TASK_DECIDED,
+    TASK_OVER,
+    Address,
+    Hash,
+    JobState,
+    ReplicaId,
+    RoundState,
+    TaskState,
+    Units,
+)
 from gradmarket.market.wire.evidence import (
     PublishedBallot,
     PublishedEvidence,
@@ -244,9 +254,9 @@ def _prove_verdicts(record: JobRecord) -> ClauseResult:
         if _is_contradicted(record, evidence):
             found_faults.append("an audit found another root, and the answer stands")
         faults += (ClauseFinding(Clause.VERDICTS, f"task {task}", fault) for fault in found_faults)
-        open_tasks += evidence.state not in OVER
+        open_tasks += evidence.state not in TASK_OVER
     unseen = (f"the draw of audits of {open_tasks} tasks that are not final",) if open_tasks else ()
-    hidden = [task.id for task in record.tasks if task.state in DECIDED and task.id not in record.evidence]
+    hidden = [task.id for task in record.tasks if task.state in TASK_DECIDED and task.id not in record.evidence]
     faults += (ClauseFinding(Clause.VERDICTS, f"task {task}", "it is decided, and shows nothing") for task in hidden)
     faults += _find_hidden_attempts(record)
     return ClauseResult(Clause.VERDICTS, len(record.evidence), "tasks", tuple(faults), unseen)

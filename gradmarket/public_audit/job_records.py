@@ -18,9 +18,8 @@ from gradmarket.archives.archive_index import PublicRecords
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.features.verify import DECIDED, OVER
 from gradmarket.market.job_parts import Continued
-from gradmarket.market.terms import Address, Hash, JobId, JobState, Units
+from gradmarket.market.terms import TASK_DECIDED, TASK_OVER, Address, Hash, JobId, JobState, Units
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedTask
 from gradmarket.public_audit.job_proof import BatchOnChain, EarlierJob, JobLog, JobRecord
 from worker import durable
@@ -110,20 +109,20 @@ class JobSource:
         found = dict[str, PublishedEvidence]()
         for done, task in enumerate(tasks, 1):
             evidence = self._load_evidence(task)
-            if evidence.committed or task.state in DECIDED:
+            if evidence.committed or task.state in TASK_DECIDED:
                 found[task.id] = evidence
             self.progress("evidence", done, len(tasks))
         return found
 
     def _load_evidence(self, task: PublishedTask) -> PublishedEvidence:
         kept = self.folder / "evidence" / f"{blob_digest(task.id.encode()).partition(':')[2]}.json"
-        if task.state in OVER and kept.is_file():
+        if task.state in TASK_OVER and kept.is_file():
             try:
                 return PublishedEvidence.model_validate_json(kept.read_bytes())
             except ValidationError:
                 kept.unlink()
         evidence = self.market.task(self.job, task.id)
-        if evidence.state in OVER and evidence.audit_link is not None and evidence.committed:
+        if evidence.state in TASK_OVER and evidence.audit_link is not None and evidence.committed:
             durable.write_file_atomically(kept, evidence.model_dump_json().encode(), synced=False)
         return evidence
 

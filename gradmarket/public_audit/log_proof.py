@@ -8,16 +8,15 @@ from typing import Final
 from gradmarket.market.features.disputes.transcript import count_answers
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import hash_leaf
-from gradmarket.market.features.verify import OVER
 from gradmarket.market.messages import LogHead, Outcome
 from gradmarket.market.rules.proof import is_signed_by
-from gradmarket.market.terms import Hash, ReplicaId, TaskState, Units
+from gradmarket.market.terms import TASK_OVER, Hash, ReplicaId, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence
 from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.market.wire.poll import NO_ROOT
 from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobRecord
 
-_OVER: Final = OVER | {TaskState.FAILED, TaskState.CANCELLED}
+_OVER: Final = TASK_OVER | {TaskState.FAILED, TaskState.CANCELLED}
 """States of a task of an ended job whose records no longer change: all are logged."""
 Records = Iterator[tuple[str, bytes, int | None]]
 """Of each record: its name, its leaf, and how long the log is, at most, by which it must be there; None: any time."""

@@ -8,7 +8,6 @@ wallet verify` does. `rules.proof.Fault` names the faults of records that prove 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 from gradmarket.market.features.audits import auditing
 from gradmarket.market.features.disputes import refereed
@@ -19,7 +18,16 @@ from gradmarket.market.rules.proof import PROMISES, Fault, OfferScope, is_signed
 from gradmarket.market.rules.replication import JobChecks
 from gradmarket.market.rules.verifiers import Revealed, load_verifier, tolerance
 from gradmarket.market.signing import Domain
-from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
+from gradmarket.market.terms import (
+    TASK_DECIDED,
+    TASK_OVER,
+    Address,
+    Digest,
+    Hash,
+    ReplicaId,
+    ReplicaState,
+    Units,
+)
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, PublishedWave
 from gradmarket.market.wire.poll import SignedVerdict, SketchRequest, hash_of
 
@@ -34,11 +42,6 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.about}{': ' if self.about else ''}{self.fault}{f' ({self.detail})' if self.detail else ''}"
-
-
-OVER: Final = frozenset({TaskState.FINAL, TaskState.REVOKED})
-"""States of a task that no audit can change any more."""
-DECIDED: Final = frozenset({TaskState.ACCEPTED, TaskState.DIVERGED, *OVER})
 
 
 @dataclass(frozen=True)
@@ -227,7 +230,7 @@ def _sketch_is_signed(scope: OfferScope, ballot: PublishedBallot, seed: Hash | N
 def _find_root_faults(case: VerdictCase) -> Iterator[Finding]:
     """Checks that a decided task's root is one of the quorum's."""
     root = case.evidence.root
-    if (root is None) is (case.evidence.state in DECIDED):
+    if (root is None) is (case.evidence.state in TASK_DECIDED):
         yield Finding(Fault.NO_TASK_ROOT)
     if root is not None and root not in case.roots:
         yield Finding(Fault.OTHER_TASK_ROOT, detail=f"{', '.join(sorted(case.roots)) or 'none'}, not {root}")
@@ -278,7 +281,7 @@ def _is_confirmed_by_audit(case: VerdictCase, ballot: PublishedBallot) -> bool:
 def _find_draw_faults(case: VerdictCase) -> Iterator[Finding]:
     """Checks that the task was audited exactly if the offer's last link draws an audit, once that link is published."""
     evidence, checks = case.evidence, case.checks
-    link, plan, over = evidence.audit_link, evidence.plan, evidence.state in OVER
+    link, plan, over = evidence.audit_link, evidence.plan, evidence.state in TASK_OVER
     yield from (Finding(fault) for fault, shown in ((Fault.NO_LINK, link), (Fault.NO_PLAN, plan)) if over and not shown)
     if link is not None and not secrets.leads_to(link, checks.max_replicas, evidence.offer.anchor):
         yield Finding(Fault.WRONG_LINK)

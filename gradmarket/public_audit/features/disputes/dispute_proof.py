@@ -32,11 +32,10 @@ from gradmarket.market.features.disputes.transcript import (
 )
 from gradmarket.market.features.log.job_log import encode_answers, encode_hearing
 from gradmarket.market.features.log.merkle import hash_leaf
-from gradmarket.market.features.verify import DECIDED
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.classes import list_checked_classes
-from gradmarket.market.terms import Hash, TaskState
+from gradmarket.market.terms import TASK_DECIDED, Hash, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.hearing_messages import KeptReceipt, PublishedHearing
 from gradmarket.market.wire.poll import digest_of
@@ -192,7 +191,7 @@ def _find_faults(
 def _is_decided(shown: PublishedEvidence, hearing: PublishedHearing) -> bool:
     """Returns whether the answer is chosen that its referee was to choose: the task's, or its audit's."""
     if hearing.run is None:
-        return shown.state in DECIDED
+        return shown.state in TASK_DECIDED
     return shown.audit is not None and shown.audit.root is not None
 
 
