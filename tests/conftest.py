@@ -1,4 +1,4 @@
-"""What tests share: one Anvil for the whole session, one deployment on it, and jobs of their own with fresh keys."""
+"""Shared fixtures: one Anvil for the whole session, one deployment on it, and jobs of each test with fresh keys."""
 
 import gc
 import os
@@ -76,9 +76,9 @@ LONGEST = (
 
 
 def pytest_configure() -> None:
-    """Nothing of what is collected becomes garbage, and a collector that looks for some takes a tenth of the time.
+    """Collected tests never become garbage, and the garbage collector takes a tenth of the time.
 
-    Child processes import what is installed, which an install of an older checkout has not all of."""
+    Child processes import the installed packages, of which an older checkout's install lacks some."""
     gc.disable()
     installed = (distribution("gradmarket").read_text("top_level.txt") or "").split()
     if lacking := set(PACKAGES) - set(installed):
@@ -125,7 +125,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TownScheduli
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: a collector that walks over it again and again takes a twentieth of all time."""
+    """Imported modules stay: a collector that walks over them again and again takes a twentieth of all time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 100)
@@ -142,7 +142,7 @@ def anvil() -> Iterator[LocalChain]:
 
 @pytest.fixture
 def own_anvil() -> Iterator[LocalChain]:
-    """A chain of the test's own, for what is never taken back: a killed process, a chain that begins anew."""
+    """A chain of the test's own, for lasting changes: a killed process, a chain that begins anew."""
     chain = LocalChain.start(None)
     yield chain
     chain.stop()
@@ -169,7 +169,7 @@ def disturbed_ledger() -> Iterator[Ledger]:
 
 @pytest.fixture
 def own_ledger(disturbed_ledger: Ledger) -> Iterator[Ledger]:
-    """For what others must not feel, such as moved time, stopped mining and lost blocks: all of it is taken back."""
+    """For changes that must not reach other tests, such as moved time, stopped mining, lost blocks: all are undone."""
     web3 = disturbed_ledger.web3
     before = rpc.call_json_rpc(web3, "evm_snapshot")
     yield Ledger(web3, disturbed_ledger.deployment)
@@ -177,7 +177,7 @@ def own_ledger(disturbed_ledger: Ledger) -> Iterator[Ledger]:
     rpc.call_json_rpc(web3, "evm_setAutomine", True)
     rpc.call_json_rpc(web3, "anvil_setChainId", CHAIN_ID)
     assert rpc.call_json_rpc(web3, "evm_revert", before) is True
-    newest = web3.eth.get_block("latest")["baseFeePerGas"]  # what the next block asks is not taken back
+    newest = web3.eth.get_block("latest")["baseFeePerGas"]  # the next block's base fee is not undone
     rpc.call_json_rpc(web3, "anvil_setNextBlockBaseFeePerGas", hex(newest))
 
 
@@ -219,7 +219,7 @@ def new_database(request: pytest.FixtureRequest) -> Iterator[NewDatabase]:
 
 @pytest.fixture
 def seeded() -> None:
-    """Torch draws the same in every run; who asks for it has imported torch."""
+    """Seeds torch; a test that requests this has imported torch."""
     sys.modules["torch"].manual_seed(0)
 
 

@@ -19,7 +19,7 @@ from requester.store.session import open_engine
 from tests.lanes import FULL
 
 IN_MEMORY = Path("/dev/shm")
-"""Syncing to disk is most of what tests would wait for."""
+"""Syncing to disk would be most of the tests' waiting."""
 TEMPLATE = "newest"
 
 BOTH = pytest.mark.databases("sqlite", "postgresql")

@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class CpuClock:
-    """Adds to each report what processor time was spent since the one before."""
+    """Adds to each report the processor time since the one before."""
 
     def __init__(self) -> None:
         self._spent = spent_cpu()

@@ -1,4 +1,4 @@
-"""A token that takes a fee on top of what it moves, or lets a part of it get lost, and a market over it."""
+"""A token that takes a fee on top of its moves, or loses a part of them, and a market over it."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def market_over_fee_token(web3: Web3) -> Ledger:
 
 
 def takes(ledger: Ledger, top: int, lost: int) -> None:
-    """Percent on top from who pays, and percent that get lost."""
+    """Sets the percent on top from the payer, and the percent that get lost."""
     data = keccak(text="setFees(uint256,uint256)")[:4] + encode(["uint256", "uint256"], [top, lost])
     require_receipt(execute_call(ledger.web3, DEPLOYER, calls.Call(ledger.deployment.token, data)))
 

@@ -76,7 +76,7 @@ def numbers(scale: float) -> dict[str, bytes]:
 
 
 def ballot(spec: JobSpec, number: int, root: Digest, wave: int = 0, salt: Hash = ZERO) -> PublishedBallot:
-    """What replica r-`number` revealed, before it is judged."""
+    """Returns the reveal of replica r-`number`, before it is judged."""
     name, who = digest_struct(DOMAIN, offer_of(spec)), address_of(key(1 + number))
     sealed = seal_commitment(name, who, salt, hash_of(root))
     signed = signature(key(1 + number), Commitment(name, who, sealed))

@@ -1,7 +1,7 @@
-"""Which tests `make test` leaves to `make test-all`: those with the mark `full`, named in tests/full_lane.txt.
+"""The tests that `make test` leaves to `make test-all`: those with the mark `full`, named in tests/full_lane.txt.
 
-A line there is a file, a test, or how many cases of a test. What a test without the mark `databases` does on
-PostgreSQL is left to `make test-all` too, and not listed. `python -m tests.lanes` writes the list anew from the marks.
+A line there is a file, a test, or the number of a test's cases. The PostgreSQL case of a test without the mark
+`databases` is left to `make test-all` too, and not listed. `python -m tests.lanes` writes the list from the marks.
 """
 
 import sys
@@ -22,7 +22,7 @@ COLLECTED: Final = pytest.StashKey[dict[str, bool]]()
 
 
 def leave_to_full(cases: Iterable[Any], but: int = 1) -> list[ParameterSet]:
-    """Returns the cases of a test, of which all but so many, spread over them, run in `make test-all` alone.
+    """Returns the cases of a test; all but `but` of them, spread over them, run in `make test-all` alone.
 
     A case that is a tuple has the values of several arguments: the one value of one argument, where it is a tuple
     itself, is given in another.
@@ -46,8 +46,8 @@ def on_postgres_by_rule(item: pytest.Item) -> bool:
 
 
 def leave_later_cases(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """Returns the items without the later cases of a test on PostgreSQL by rule, and those: the first one shows what
-    the database does, and SQLite has all of them.
+    """Returns the items without the later cases of a test on PostgreSQL by rule, and those: the first one tests the
+    database, and SQLite runs all of them.
     """
     seen, kept, left = set[str](), list[pytest.Item](), list[pytest.Item]()
     for item in items:

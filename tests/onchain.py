@@ -45,7 +45,7 @@ class OpenedJob:
         return self.ledger.deployment.contract
 
     def send(self, call: calls.Call, key: PrivateKey | None = None) -> Receipt:
-        """By the requester, unless `key` says otherwise."""
+        """Sends by the requester, or by `key`."""
         return require_receipt(execute_call(self.ledger.web3, key or self.requester, call))
 
     def reserve(self, *rows: tuple[Address, int]) -> None:
@@ -58,7 +58,7 @@ class OpenedJob:
 
 
 def send_call(ledger: Ledger, key: PrivateKey, call: calls.Call) -> Receipt:
-    """Sends without a look at fees, gas and what waits: `execute_call` asks a node ten questions for each call."""
+    """Sends without a look at fees, gas and pending transactions: `execute_call` makes ten requests for each call."""
     nonce = int(call_json_rpc(ledger.web3, "eth_getTransactionCount", address_of(key), "pending"), 16)
     signed = sign_call(key, ledger.deployment.chain_id, nonce, call, GAS, OFFERED)
     send_transaction(ledger.web3, signed.raw)
@@ -83,7 +83,7 @@ def open_on(
     window_s: int = HOUR,
     **more: Any,
 ) -> OpenedJob:
-    """`more` are further terms of the opening, such as what vests."""
+    """`more` are further terms of the opening, such as a vest."""
     requester, signer = with_money(ledger, new_key()), new_key()
     expiry = ledger.block().time + expiry_s
     spec = Hash(keccak(requester.to_bytes()))

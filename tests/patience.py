@@ -1,7 +1,7 @@
-"""How long tests wait for what must come: one limit, far beyond what a busy machine needs, for every one of them.
+"""The longest wait of tests for an event: one limit, far beyond a busy machine's need, for every one of them.
 
-A test waits for an event. What never comes fails the test with a word of what it was; no test passes or fails by how
-fast the machine is, nor measures a time. Where a rule has a time of its own, the test gives the clock.
+A test waits for an event. An event that never comes fails the test by its name; no test passes or fails by the speed
+of the machine, nor measures a time. Where a rule has a time of its own, the test gives the clock.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ PATIENCE_S: Final = 600.0
 TEST_S: Final = 3 * PATIENCE_S
 """For a whole test, which may wait for several."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.25
-"""Between two looks at what nobody rings for, such as another process's file, page or port; each pause is longer."""
+"""Between two looks at things without notification, such as another process's file or port; each pause is longer."""
 
 Seen = TypeVar("Seen")
 
@@ -25,7 +25,7 @@ def wait_until(
 ) -> Seen:
     """Returns the first true answer of `seen`, and does `meanwhile` between two looks; without one it pauses.
 
-    Raises AssertionError where it has not come within PATIENCE_S: `what` names it, or is called and tells what came.
+    Raises AssertionError where it has not come within PATIENCE_S: `what` names it, or returns the present state.
     """
     end, pause_s = time.monotonic() + PATIENCE_S, FIRST_PAUSE_S
     while not (found := seen()):
@@ -65,5 +65,5 @@ def wait_for_end(*threads: threading.Thread) -> None:
 
 
 def dawdle(seconds: float) -> None:
-    """What a slow peer does whom a test plays. No test waits by it for anything to have happened."""
+    """Sleeps as a slow peer that a test plays. No test waits by it for an event."""
     time.sleep(seconds)

@@ -1,4 +1,4 @@
-"""What a test asks of processes and connections that it does not own, and a port for a process that it starts."""
+"""Queries about processes and connections that a test does not own, and a port for a process that it starts."""
 
 import socket
 from contextlib import suppress
@@ -39,7 +39,7 @@ def is_closed(made: socket.socket) -> bool:
 
 
 def drip(made: socket.socket, drop: bytes = b"") -> bytes:
-    """Sends `drop` again and again, until the other side ends the connection; returns what that said."""
+    """Sends `drop` again and again, until the other side ends the connection; returns its bytes."""
     heard = bytearray()
     made.settimeout(DRIP_S)
 

@@ -11,7 +11,7 @@ DIGEST = "blake3:" + "ab" * 32
 
 
 def shown_job(**changed: Any) -> JobView:
-    """A finished job with four accepted gradients, but for what is `changed`."""
+    """Returns a finished job with four accepted gradients, with the fields `changed`."""
     costs = Costs(
         price=str(PRICE),
         at_most=str(10 * PRICE),

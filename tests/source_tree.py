@@ -1,4 +1,4 @@
-"""Our modules as syntax trees: what each imports of ours and of others. Nothing is executed."""
+"""Our modules as syntax trees with their imports. Nothing is executed."""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,13 +9,13 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGES: Final = ("contracts", "gradmarket", "graphdoc", "migrations", "requester", "worker")
-"""What is installed: a name of import is its path from the root."""
+"""The installed packages: a name of import is its path from the root."""
 SKIPPED: Final = {"node_modules", "__pycache__", "out", "cache"}
 
 
 @dataclass(frozen=True)
 class Import:
-    """`name` is the module that is meant, as far as its own line tells."""
+    """`name` is the imported module, as far as its own line names it."""
 
     name: str
     line: int
@@ -63,7 +63,7 @@ def ours(module: Module) -> set[str]:
 
 
 def reachable(modules: Mapping[str, Module], start: str) -> set[str]:
-    """What importing `start` imports of ours, packages of the way included."""
+    """Returns our modules that an import of `start` loads, with the packages on the way."""
     seen: set[str] = set()
     waiting = [start]
     while waiting:

@@ -1,4 +1,4 @@
-"""docs/architecture.md: what it names is there, no stage is left out, and its first change works as it stands."""
+"""docs/architecture.md: its names exist, it has every stage, and its first change works unchanged."""
 
 import importlib.util
 import re

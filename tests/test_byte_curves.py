@@ -1,4 +1,4 @@
-"""The curves of `make bench ONLY=bytes`: their bytes, what is kept of a killed run, and their pictures."""
+"""The curves of `make bench ONLY=bytes`: their bytes, the kept part of a killed run, and their pictures."""
 
 from pathlib import Path
 

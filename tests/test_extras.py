@@ -1,4 +1,4 @@
-"""Each extra brings what its commands import, and not more: all other packages are hidden, as if not installed."""
+"""Each extra brings exactly its commands' imports: all other packages are hidden, as if not installed."""
 
 import re
 import subprocess

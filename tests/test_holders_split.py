@@ -1,4 +1,4 @@
-"""The split of examples/holders.py is uneven, and its ten holders learn together what none of them could alone."""
+"""The split of examples/holders.py is uneven, and its ten holders learn more together than any could alone."""
 
 import numpy as np
 import pytest

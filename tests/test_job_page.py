@@ -1,4 +1,4 @@
-"""docs/job.md and docs/job.schema.json say what the code takes; a job file may name its schema."""
+"""docs/job.md and docs/job.schema.json equal the code's fields; a job file may name its schema."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`make test` and `make test-all` together run every test once: what the one leaves out is named, and has its mark."""
+"""`make test` and `make test-all` together run every test once: the tests left to the second are named and marked."""
 
 from types import SimpleNamespace
 

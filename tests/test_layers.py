@@ -95,9 +95,9 @@ MARKET_LAYERS: Final = (
 )
 """Folders and modules of `gradmarket.market`, the lowest first: a module imports of its own layer and of lower ones.
 
-terms: what a word, a number or a signature is. wire: what is sent. gradient: arithmetic of answers.
-rules: who is drawn, paid, believed; they take values. job, data: what a requester posts, judged by rules.
-model, views, admissible: what is computed, shown and refused of a job.
+terms: names, numbers and signatures. wire: messages. gradient: arithmetic of answers.
+rules: drawing, paying and judging workers; they take values. job, data: a requester's posts, judged by rules.
+model, views, admissible: computing, showing and refusing a job.
 """
 
 HEIGHTS: Final = {"requester": REQUESTER, "worker": WORKER}
@@ -112,7 +112,7 @@ Where a feature was deleted, a command that needs it names it (gradmarket.mistak
 """
 
 SPEC_FAULTS: Final = ("gradmarket.market.job", "gradmarket.market.features")
-"""A job asks its features what is wrong with it, by one tuple."""
+"""A job asks its features for its faults, by one tuple."""
 
 STAGES: Final = "requester.stages"
 EXCHANGE: Final = "requester.exchange"
@@ -192,7 +192,7 @@ START_NEEDS: Final = {
     "worker.cli.worker_commands": SERVER,
     "requester.cli": SERVER | {"alembic", "sqlalchemy", "fastapi"},
 }
-"""What a start imports -> which of the HEAVY it needs; the others come when something is done with them."""
+"""A start's imports -> the HEAVY ones that it needs; the others come with their first use."""
 SCRIPTS_IMPORT: Final = (
     "gradmarket",
     "gradmarket.sdk",
@@ -203,7 +203,7 @@ SCRIPTS_IMPORT: Final = (
     "gradmarket.endpoint",
     *(f"gradmarket.starters.{name}" for name in ("holders", "images", "table", "text")),
 )
-"""What researchers import, and the scripts that `gradmarket new` writes for them."""
+"""Imports of researchers, and the scripts that `gradmarket new` writes for them."""
 CHILD: Final = "gradmarket.runner.step_child"
 PUBLISHER: Final = "gradmarket.runner.publishing"
 TRACING: Final = "graphdoc.document.publish"
@@ -233,7 +233,7 @@ PURE_OTHERS: Final = {
     "math", "mmap", "operator", "pkgutil", "re", "statistics", "struct", "types", "typing", "weakref", "zipfile",
     "zlib",
 }  # fmt: skip
-"""What the market may use of others: none of them reaches a socket, a database, a clock or chance."""
+"""Foreign packages that the market may use: none of them reaches a socket, a database, a clock or chance."""
 IMPURE_CALLS: Final = {
     "open",
     "print",
@@ -252,7 +252,7 @@ EDGES: Final = (
     "gradmarket.runner.market_runner",
     "gradmarket.runner.features.disputes.tracing_runner",
 )
-"""Of graphdoc and the runner, what starts processes, exports a module of this process, and reads files."""
+"""Parts of graphdoc and the runner that start processes, export a module of this process, or read files."""
 
 FORBIDDEN_MODULES: Final = ("pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "multiprocessing")
 FORBIDDEN_CALLS: Final = {
@@ -387,7 +387,7 @@ def against_hidden_queries(module: Module) -> Iterator[str]:
 
 
 def calls(module: Module) -> Iterator[str]:
-    """Dotted names of what is called, such as `torch.load`."""
+    """Yields the dotted names of calls, such as `torch.load`."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             yield ast.unparse(node.func)

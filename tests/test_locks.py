@@ -1,4 +1,4 @@
-"""The locks pin what pyproject.toml asks for: exactly, each once, from wherever pip looks."""
+"""The locks pin the requirements of pyproject.toml: exactly, each once, from any index of pip."""
 
 import tomllib
 

@@ -288,7 +288,7 @@ class TestOptimizer:
 
 @pytest.mark.parametrize("folder", [replication, verifiers])
 def test_a_policy_or_verifier_is_one_new_file(folder: ModuleType) -> None:
-    """The job reads the names of the files, and says none of them."""
+    """The job reads the names of the files, and contains none of them."""
     for module in (job, job_parts):
         tree = ast.parse(Path(module.__file__ or "").read_text())
         said = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}

@@ -1,4 +1,4 @@
-"""What commands print in tables: whole in a pipe, and readable on a narrow terminal."""
+"""Tables of commands: whole in a pipe, and readable on a narrow terminal."""
 
 from io import StringIO
 

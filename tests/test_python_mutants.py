@@ -1,4 +1,4 @@
-"""What `make mutants-sample` changes, and what it leaves alone."""
+"""The changes of `make mutants-sample`, and the code that it leaves alone."""
 
 import ast
 

@@ -1,4 +1,4 @@
-"""docs/results/sizes.md says what `gradmarket job plan --parameters` computes."""
+"""docs/results/sizes.md has the figures of `gradmarket job plan --parameters`."""
 
 import re
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What the benchmarks of slow links rest on: a packet that resets a connection, and a long training that goes on."""
+"""Tools of the benchmarks of slow links: a packet that resets a connection, and a long training that goes on."""
 
 import struct
 from dataclasses import replace

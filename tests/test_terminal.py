@@ -1,4 +1,4 @@
-"""What strangers wrote controls nothing where it is shown: one filter for all that is printed, and none gets by it."""
+"""Strangers' text controls no terminal or page: one filter covers all output, and no control passes it."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""No test waits for a time: what it waits for, and for how long at most, is in tests/patience.py alone."""
+"""No test waits for a time: events and their longest wait are in tests/patience.py alone."""
 
 import re
 from pathlib import Path

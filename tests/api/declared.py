@@ -1,6 +1,6 @@
-"""Every answer that a test gets is held against the OpenAPI document: its status, and the type of its body.
+"""Checks every answer that a test gets against the OpenAPI document: its status, and the type of its body.
 
-And each says that no browser may guess another type.
+Each has the header that forbids a browser to guess another type.
 """
 
 import re
@@ -21,7 +21,7 @@ def describe_once(app: FastAPI) -> dict[str, Any]:
 
 
 class Declared:
-    """An httpx hook. What no route matches (404, 405) is not in the document, and is let pass."""
+    """An httpx hook. Answers of no route (404, 405) are not in the document, and pass."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._operations = [

@@ -1,4 +1,4 @@
-"""Every route, and who may pass it: nobody, the requester, the worker whose it is, another worker."""
+"""Every route and its callers: nobody, the requester, the worker that owns the row, another worker."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/v1/jobs/{job_id}/events"): EVERYBODY,
     ("POST", "/v1/work/poll"): (401, 403, 200, 200),
     ("POST", "/v1/work/answers"): (401, 403, 200, 200),
-    ("GET", "/v1/work/payloads/{replica}/{fence}"): (401, 403, 200, 200),  # of another's it tells nothing
+    ("GET", "/v1/work/payloads/{replica}/{fence}"): (401, 403, 200, 200),  # another's answer is empty
     ("POST", "/v1/work/payloads/{replica}/{fence}/parts"): (401, 403, 404, 404),  # blobs are on disk
     ("GET", "/v1/work/states"): (401, 403, 200, 200),
     ("PUT", "/v1/work/states/{digest}"): (401, 403, 404, 404),  # no audit asks for it
@@ -125,7 +125,7 @@ PAGES: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/operator"): EVERYBODY,
     ("GET", "/page/operator"): (401, 200, 403, 403),
 }
-"""What the web page asks for; it is not part of the API's description."""
+"""Routes of the web page, outside the API's description."""
 SEALED = {
     "auditor": "me",
     "run": 0,
@@ -177,7 +177,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
 }
 DESCRIBED = {"/openapi.json", "/docs", "/redoc"}
 BESIDES = DESCRIBED | {"/assets"} | {path for _, path in PAGES}
-"""What describes the routes, and the web page."""
+"""Routes of the description and of the web page."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def scene(service) -> Scene:  # type: ignore[no-untyped-def]
 
 
 def with_a_replica(service, job: str, worker: str) -> tuple[str, str]:  # type: ignore[no-untyped-def]
-    """As rows, with what an upload is checked against; the ids of task and replica."""
+    """Stores a task and a replica, with the fields that an upload is checked against; returns their ids."""
     now, root = service.context.clock(), "blake3:" + "0" * 64
     task = f"{job}-0-0-0"
     with service.context.begin() as work:

@@ -1,4 +1,4 @@
-"""The local chain's node behind the service's door: what reads passes, and what is signed; nothing else does."""
+"""The local chain's node behind the service's route: reads and signed transactions pass, and nothing else."""
 
 import json
 from collections.abc import Iterator

@@ -24,7 +24,7 @@ def run_consent(service: Any, folder: Path, *words: str) -> Any:
 
 
 def last(told: Any) -> str:
-    """What the command printed; the service logs here too."""
+    """Returns the command's last line; the service logs here too."""
     assert told.exit_code == 0, told.output
     return str(told.stdout.splitlines()[-1])
 

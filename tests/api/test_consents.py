@@ -1,4 +1,4 @@
-"""A payout key's consent, by EIP-712: what makes its address a worker's operator at the doors, and what ends that."""
+"""A payout key's consent, by EIP-712: it makes its address a worker's operator, until it is withdrawn."""
 
 from dataclasses import replace
 from typing import Any

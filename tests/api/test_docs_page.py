@@ -1,4 +1,4 @@
-"""The API's description in a browser: by files of its own origin alone, whose policy lets no others in."""
+"""The API's description in a browser: by files of its own origin alone, whose policy admits no others."""
 
 import re
 import socket

@@ -1,4 +1,4 @@
-"""docs/doors.md lists every door, who may call it, and what it costs before we know who asks."""
+"""docs/doors.md lists every route, its callers, and the cost of a request before its caller is known."""
 
 import json
 import re

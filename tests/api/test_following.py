@@ -1,4 +1,4 @@
-"""Streams of events: read once for all who follow, without a gap, and not more than there are places."""
+"""Streams of events: read once for all followers, without a gap, and in a bounded number."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""More money for a job: what is refused by name, and what its owner, whose key is elsewhere, is told to sign."""
+"""More money for a job: refusals by field, and the calls for an owner's key elsewhere to sign."""
 
 import json
 from collections.abc import Callable, Iterator

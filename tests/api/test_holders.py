@@ -1,4 +1,4 @@
-"""Who takes part in a private job, and what it tells: the door of market.wire.holding."""
+"""Holders of a private job and their number of rows: the route of market.wire.holding."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Hot routes are called past FastAPI's routers, and nobody can tell: the same document, refusals and counts."""
+"""Hot routes bypass FastAPI's routers without a difference: the same document, refusals and counts."""
 
 import httpx
 import pytest

@@ -1,4 +1,4 @@
-"""A watched page's part: rendered once for all who watch it, sent when it changes, until the job is over."""
+"""A watched page's part: rendered once for all watchers, sent when it changes, until the job is over."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -30,7 +30,7 @@ LIST = f"{BLOB}/pieces"
 
 
 class Relay:
-    """Passes requests on to the service and tells the answers, spoilt as it was told to.
+    """Passes requests on to the service and spoils the answers as its fields name.
 
     `spoilt`: places of the blob whose bytes it has wrong, as a cache that keeps them; who wants nothing from a cache
     gets them right, but for the first `again` times. `cuts`: after how many bytes the next answers break off.
@@ -223,7 +223,7 @@ def test_a_wrong_list_ends_in_one_sentence_and_does_no_harm_to_a_right_download(
 def test_a_list_of_the_spoilt_bytes_brings_in_no_other_bytes(
     relay: tuple[Relay, str], bearer: dict[str, str], tmp_path: Path
 ) -> None:
-    """Who spoils the bytes on the way spoils the list to match: the whole is held against the blob's own digest."""
+    """A relay that spoils the bytes spoils the list to match: the whole is checked against the blob's own digest."""
     made, url = relay
     wrong = bytes(byte ^ (place == 7) for place, byte in enumerate(DATA))
     listed = b"".join(blake3(wrong[start : start + PIECE]).digest() for start in range(0, len(wrong), PIECE))

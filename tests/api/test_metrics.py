@@ -1,4 +1,4 @@
-"""`/metrics` counts what is asked of the service; every expression of the dashboard names a metric that is there."""
+"""`/metrics` counts the service's requests; every expression of the dashboard names an existing metric."""
 
 import json
 import re

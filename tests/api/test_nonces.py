@@ -73,7 +73,7 @@ def test_a_refused_sign_in_uses_no_nonce_up(service) -> None:  # type: ignore[no
 
 
 def test_letters_without_a_nonce_of_ours_are_not_read(service) -> None:  # type: ignore[no-untyped-def]
-    """The grammar takes seconds for what is refused here by its length, or by the nonce that it does not name."""
+    """The grammar would take seconds for texts that are refused here by their length or by their missing nonce."""
     for letters in (SIGN_IN_LETTERS, SIGN_IN_LETTERS + 1, 4000):
         said = {"message": "a" * letters, "signature": "0x" + "00" * 65}
         answer = service.anyone.post("/v1/session", json=said)

@@ -1,4 +1,4 @@
-"""Half surrogate pairs, NULs and keys of another kind, wherever a stranger can say them, are refused."""
+"""Half surrogate pairs, NULs and keys of another kind are refused in every field that a stranger can send."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Commands by which a token's owner has itself told what happens, and an administrator limits what it spends."""
+"""Commands for a token owner's webhooks, and for an administrator's limits of its spending."""
 
 import json
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def run_json(service: Service, *words: str, token: str | None = None) -> Any:
 
 
 def drop_log_lines(done: Result) -> str:
-    """What the command printed, without the lines that the service logs meanwhile."""
+    """Returns the command's output without the lines that the service logs meanwhile."""
     return "\n".join(line for line in done.stdout.splitlines() if "[info" not in line)
 
 

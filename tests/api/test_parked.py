@@ -1,4 +1,4 @@
-"""Polls that wait for minutes: who waits counts as alive and asking, and who is gone does not."""
+"""Polls that wait for minutes: a waiting worker counts as alive and asking, and a disconnected one does not."""
 
 import json
 import socket
@@ -86,14 +86,14 @@ def test_a_disconnected_worker_stops_asking_at_once_and_its_poll_ends(service: S
     beside = Polling(service, its)
     wait_until(lambda: is_asking(service, other))
     aged(service, other)
-    wait_until(lambda: is_asking(service, other))  # who waits was written down once more, and nobody says otherwise
+    wait_until(lambda: is_asking(service, other))  # waiting workers were marked once more
     assert not is_asking(service, address)
     beside.socket.close()
     wait_until(lambda: waiting(service, 0))
 
 
 def test_a_worker_with_an_ended_poll_is_no_longer_asking(service: Service) -> None:
-    """Who asks once, for a second, would be given places for as long as a waiting worker is vouched for."""
+    """A worker that asks once, for a second, would get places for as long as a waiting worker is marked."""
     address, client = service.worker()
     assert client.post("/v1/work/poll", json=ASK | {"wait_s": 1.0}).status_code == 200
     assert not is_asking(service, address)

@@ -1,4 +1,4 @@
-"""Clients that say too little, too slowly or too much, before anybody knows who they are."""
+"""Clients that send too little, too slowly or too much, before they are identified."""
 
 import socket
 import threading
@@ -34,7 +34,7 @@ def connected(service: Service) -> Iterator[socket.socket]:
 
 
 def sends(made: socket.socket, first: bytes, drop: bytes = b"") -> bytes:
-    """Sends `first`, then `drop` again and again, until the other side ends it; what it said."""
+    """Sends `first`, then `drop` again and again, until the other side closes; returns its bytes."""
     made.sendall(first)
     return drip(made, drop)
 

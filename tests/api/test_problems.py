@@ -1,4 +1,4 @@
-"""Every problem's `type` leads to what it means and what to do."""
+"""Every problem's `type` leads to its meaning and its remedy."""
 
 import json
 import re

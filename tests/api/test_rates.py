@@ -1,4 +1,4 @@
-"""Who knocks too often is told when to come again; who waits in a poll, or sits behind a proxy, is not mistaken."""
+"""Too frequent requests get a time to come again; waiting polls and clients behind a proxy are not limited by it."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What the doors say: problems that name the remedy, cursors, idempotency, events, an OpenAPI that tells the truth."""
+"""Answers of the routes: problems with remedies, cursors, idempotency, events, and a true OpenAPI document."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""What is computed for strangers: one at a time, for all who ask meanwhile, within one share of the time for all."""
+"""Answers computed for strangers: one at a time, for all that ask meanwhile, within one share of the time."""
 
 import asyncio
 import threading

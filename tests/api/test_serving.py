@@ -36,7 +36,7 @@ def test_the_second_part_of_an_answer_does_not_wait_until_the_first_is_acknowled
 
 
 def test_the_service_keeps_an_idle_connection_longer_than_httpx_does() -> None:
-    """Who closes at the same moment as the other asks resets the connection, and the request is lost."""
+    """A server that closes as the client sends resets the connection, and the request is lost."""
     assert (httpx.Limits().keepalive_expiry or 0) < KEEP_ALIVE_S < RequesterSettings(data=Path()).header_s
 
 

@@ -1,4 +1,4 @@
-"""What one address without a paid worker can cost: its requests, bodies, connections and streams are bound."""
+"""The cost of one address without a paid worker: its requests, bodies, connections and streams are bounded."""
 
 import socket
 import time
@@ -40,7 +40,7 @@ def statuses(client: httpx.Client, times: int, **options: Any) -> list[int]:
 
 
 def test_wallets_that_were_never_paid_share_their_address_s_allowance(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    """Three of them have 33 requests' worth: a nonce, a sign-in, which counts as ten, and what is left."""
+    """Three of them have 33 requests' worth: a nonce, a sign-in, which counts as ten, and the rest."""
     with limited(anvil, deployment, tmp_path, stranger_burst=40) as service:
         workers = [service.worker()[1] for _ in range(3)]
         found = [worker.post("/v1/work/poll", json=POLL).status_code for worker in workers for _ in range(3)]
@@ -171,7 +171,7 @@ def test_loopback_is_limited_behind_another_address(said: dict[str, Any], exempt
 
 @pytest.mark.parametrize("route", [route for route in EXPECTED if route[0] in WRITING], ids=" ".join)
 def test_a_body_is_not_read_for_nobody(service: Service, route: tuple[str, str]) -> None:
-    """What is no JSON is answered 401 wherever somebody must be known, and not what is wrong with it."""
+    """A body that is no JSON gets 401 on every route that needs a caller, and not its fault."""
     method, path = route
     place = path.format(
         **dict.fromkeys(("job_id", "task_id", "replica", "address", "name", "webhook_id"), "x"),
@@ -183,7 +183,7 @@ def test_a_body_is_not_read_for_nobody(service: Service, route: tuple[str, str])
     )
     options = {name: value for name, value in BODIES.get(route, {}).items() if name == "params"}
     answer = service.anyone.request(method, place, content=b"{" * 1000, **options)
-    open_to_all = 200 if path == node_door.PATH else 422  # JSON-RPC tells its errors by itself
+    open_to_all = 200 if path == node_door.PATH else 422  # JSON-RPC has its own form of errors
     assert answer.status_code == (open_to_all if path in OPEN else 401)
 
 

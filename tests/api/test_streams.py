@@ -1,4 +1,4 @@
-"""A body that streams is taken whole and in its order, one block at a time; what is too long or fails is told."""
+"""A streamed body is taken whole and in order, one block at a time; excess and failures raise."""
 
 import asyncio
 import tracemalloc

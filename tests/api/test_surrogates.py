@@ -38,7 +38,7 @@ BOUNDED: Final = settings(
     suppress_health_check=list(HealthCheck),
 )
 CONTROL: Final = bytes([*range(32), 127])
-"""What no header may have: h11 refuses it before we are asked."""
+"""Bytes forbidden in headers: h11 refuses them before the service sees them."""
 ODD: Final = st.text(st.sampled_from(HALVES + "az09/%&=.-:"), min_size=1, max_size=40)
 
 
@@ -110,7 +110,7 @@ def send_request(
         connection.endheaders(body)
         answer = connection.getresponse()
         return answer.status, answer.read()
-    except (ConnectionResetError, BrokenPipeError):  # it refused what is no HTTP, and closed on the rest of the body
+    except (ConnectionResetError, BrokenPipeError):  # it refused malformed HTTP, and closed on the rest of the body
         return 400, b""
     finally:
         connection.close()

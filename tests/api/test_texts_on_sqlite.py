@@ -1,4 +1,4 @@
-"""What test_odd_words and test_surrogates ask of a service on PostgreSQL, asked of one on SQLite."""
+"""The tests of test_odd_words and test_surrogates, which use PostgreSQL, on a service with SQLite."""
 
 from collections.abc import Iterator
 

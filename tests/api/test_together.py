@@ -1,4 +1,4 @@
-"""Who asks at the same time goes to the database together, and answers for nobody else."""
+"""Simultaneous requests go to the database together, and none gets another's error."""
 
 import asyncio
 import threading

@@ -81,7 +81,7 @@ def test_nobody_reads_what_is_unserved(service: Service) -> None:
 
 
 def test_a_blob_that_anyone_uploaded_openly_is_served(service: Service) -> None:
-    """Whoever uploads has the bytes: so nobody hides what another's workers need."""
+    """An uploader has the bytes, so no upload hides blobs that another's workers need."""
     _, worker = service.worker()
     data = b"first open, then unserved by a stranger"
     digest = put(service.requester, data)
@@ -105,7 +105,7 @@ def test_an_unserved_upload_does_not_hide_the_service_s_own_blob(service: Servic
 
 @pytest.mark.parametrize("part", ["parameters", "updated"])
 def test_an_unserved_upload_does_not_hide_a_round_s_later_blob(service: Service, part: str) -> None:
-    """Who knows a round's parameters before it is merged uploads them unserved in vain."""
+    """Uploading a round's parameters unserved before the merge is in vain."""
     address, worker = service.worker()
     digest = put(other_requester(service), f"parameters to come, {part}".encode(), unserved=True)
     job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
@@ -135,7 +135,7 @@ def test_both_at_once_leave_it_open(service: Service) -> None:
 
 
 def test_a_job_measures_on_rows_that_it_keeps_unserved_and_nobody_else_s_does(service: Service) -> None:
-    """A stranger's metrics, of a document of its own, would tell the rows bit by bit."""
+    """A stranger's metrics, of a document of its own, would disclose the rows bit by bit."""
     packed, other = rows(1), other_requester(service)
     put(service.requester, packed.files["test"], unserved=True)
     put(service.requester, packed.files["train-0"])
@@ -149,7 +149,7 @@ def test_a_job_measures_on_rows_that_it_keeps_unserved_and_nobody_else_s_does(se
 
 @pytest.mark.parametrize("field", ["document", "evaluation", "parameters"])
 def test_no_job_publishes_what_another_keeps_unserved(service: Service, field: str) -> None:
-    """What a job names in its model becomes public with it."""
+    """Blobs that a job names in its model become public with it."""
     other = other_requester(service)
     plain = put(other, b"a document")
     digest = put(service.requester, f"rows named as {field}".encode(), unserved=True)
@@ -189,7 +189,7 @@ def test_rows_that_pay_are_unserved(service: Service) -> None:
 
 @FULL
 def test_a_partition_that_a_job_does_not_use_is_not_read(service: Service) -> None:
-    """Else a private job's reason tells the labels of another's rows, by declaring fewer classes than these have."""
+    """Else a private job's reason discloses the labels of another's rows, by declaring fewer classes than they have."""
     theirs, other = rows(6), other_requester(service)
     put(service.requester, theirs.files["test"], unserved=True)
     (stolen,) = (part for part in theirs.manifest.model_dump(mode="json")["partitions"] if part["name"] == "test")
@@ -221,7 +221,7 @@ def test_nobody_keeps_jobs_from_the_ready_dataset(service: Service) -> None:
 
 @pytest.mark.parametrize("part", ["payload", "state"])
 def test_an_answer_is_not_hidden_from_auditors_beforehand(service: Service, part: str) -> None:
-    """A liar's friend who uploads its answer, or a state of it, unserved would keep it from being looked at."""
+    """A liar's friend could upload its answer, or a state of it, unserved, and so hide it from audits."""
     address, worker = service.worker()
     digest = put(other_requester(service), f"an answer to come, {part}".encode(), unserved=True)
     job = service.requester.post("/v1/jobs", json=JOB).json()["id"]

@@ -1,4 +1,4 @@
-"""The updates that lead to a round's parameters: who may list them, and who reads their bytes."""
+"""The updates that lead to a round's parameters: the readers of their list and of their bytes."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ def digest(text: str) -> str:
 
 
 def trained(service: Service, visibility: str, rounds: int = 4, **changes: Any) -> tuple[str, httpx.Client, str]:
-    """A job that has merged so many rounds, whose blobs are their own names; who holds a task of the next; the
-    replica."""
+    """Returns a job with this many merged rounds, whose blobs are their own names; the holder of a task of the next;
+    and its replica."""
     address, holder = service.worker()
     spec = SPEC | changes | ({} if visibility == "workers" else {"visibility": visibility})
     job = service.requester.post("/v1/jobs", json=spec).json()["id"]

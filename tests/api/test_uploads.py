@@ -1,4 +1,4 @@
-"""Long bodies arrive as they were sent, however they are cut, either way; and the connection goes on as HTTP says."""
+"""Long bodies arrive unchanged in any pieces, both ways; and the connection goes on by the rules of HTTP."""
 
 import random
 import socket

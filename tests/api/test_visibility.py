@@ -1,4 +1,4 @@
-"""Who reads what a job trained: its spec's `visibility`, at every door that serves bytes."""
+"""The readers of trained parameters: the spec's `visibility`, on every route that serves bytes."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def digest(data: bytes) -> str:
 
 
 def trained(service: Service, visibility: str) -> tuple[str, httpx.Client, httpx.Client]:
-    """A job whose first round made parameters, and that goes on; who holds a task of its second, and who does not."""
+    """Returns a running job with merged parameters; a worker with a task of its second round; and one without."""
     address, holder = service.worker()
     _, other = service.worker()
     for data in (MADE, NEXT):
@@ -126,7 +126,7 @@ def test_the_documents_of_a_public_job_are_public(service: Service) -> None:
 
 @pytest.mark.parametrize("visibility", ["public", "workers", "requester"])
 def test_an_answer_is_for_no_worker_though_all_may_know_its_root(service: Service, visibility: str) -> None:
-    """Its root, which is published, is its blob's digest; who knows the round's gradients knows what they give."""
+    """Its root, which is published, is its blob's digest; the round's gradients give the next parameters."""
     job, holder, other = trained(service, visibility)
     answer = b"an accepted answer of " + visibility.encode()
     service.context.blobs.put(answer)
@@ -144,7 +144,7 @@ def test_an_answer_is_for_no_worker_though_all_may_know_its_root(service: Servic
 
 
 def test_an_answer_hides_no_upload_of_equal_content(service: Service) -> None:
-    """Else who has a job and a worker of its own takes any partition from the workers of another job."""
+    """Else the owner of a job and a worker could hide any partition from the workers of another job."""
     job, holder, other = trained(service, "workers")
     partition = b"rows that another job trains on"
     service.requester.put(f"/v1/blobs/{digest(partition)}", content=partition)
@@ -156,7 +156,7 @@ def test_an_answer_hides_no_upload_of_equal_content(service: Service) -> None:
 
 
 def test_naming_an_answer_or_uploading_other_bytes_for_it_opens_it_to_nobody(service: Service) -> None:
-    """Roots are published: who posts a job with one as its parameters, or tries to upload without the bytes."""
+    """Roots are published: a stranger may post a job with one as its parameters, or upload other bytes."""
     job, holder, _other = trained(service, "workers")
     answer = b"an answer that nobody else has"
     service.context.blobs.put(answer)

@@ -48,7 +48,7 @@ def schema(service) -> BaseSchema:  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True)
 class Known:
-    """What paths may name, and who asks."""
+    """The names in paths, and the clients."""
 
     places: dict[str, str]
     requester: httpx.Client

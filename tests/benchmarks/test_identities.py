@@ -87,7 +87,7 @@ def test_honest_work_is_always_paid_and_what_is_not_lied_about_is_right() -> Non
 
 
 def test_a_lone_wrong_answer_bars_nobody() -> None:
-    """It costs the standing: who errs works alone again, and none of its pay is burnt."""
+    """It costs the standing: its operator works alone again, and none of its pay is burnt."""
     erring = Adversary(lambda now: now.held == 1 and now.round == 5)
     outcome = play(MARKET, 1 / 60, erring, Rules(), 0)
     assert outcome.ring_paid in (outcome.ring_seats, outcome.ring_seats - 1)

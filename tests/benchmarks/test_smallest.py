@@ -1,4 +1,4 @@
-"""Every benchmark at its smallest size, by the command: all in one process, which imports what they share once."""
+"""Every benchmark at its smallest size, by the command: all in one process, with shared imports."""
 
 import json
 import os
@@ -28,7 +28,7 @@ pytestmark = FULL
 
 
 class Run:
-    """`python -m benchmarks --smallest` of some benchmarks, and what it has said so far."""
+    """`python -m benchmarks --smallest` of some benchmarks, and its output so far."""
 
     def __init__(self, folder: Path, names: list[str]) -> None:
         self._json, self._said, self._ended = folder / "figures.json", list[str](), set[str]()

@@ -1,4 +1,4 @@
-"""Uploads and downloads that pass the service by: what was put counts only as what it is."""
+"""Uploads and downloads past the service: an upload counts only by its own digest."""
 
 import random
 from contextlib import closing
@@ -34,7 +34,7 @@ def store(s3: str, bucket: str, tmp_path: Path) -> S3Blobs:
 
 @pytest.fixture
 def intruder(s3: str, store: S3Blobs) -> Any:
-    """Somebody who may write to the bucket."""
+    """A client that may write to the bucket."""
     return boto3.client("s3", endpoint_url=s3, region_name="us-east-1")
 
 

@@ -1,4 +1,4 @@
-"""Uploads that broke off: kept for a while, within a bound, and nobody's loss but of who has most."""
+"""Interrupted uploads: kept for a while, within a bound, at the expense of the largest uploader alone."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What database and chain disagree about: nothing, once a ledger's outcomes are recorded."""
+"""Differences between database and chain: none, once a ledger's outcomes are recorded."""
 
 from collections import Counter
 
@@ -13,7 +13,7 @@ from requester.store.work import RowReader
 
 
 def list_chain_differences(chain: ChainContext, job_id: str) -> list[str]:
-    """Returns what database and chain disagree about, in words; empty where they are equal."""
+    """Returns the differences between database and chain, in words; empty where they are equal."""
     with chain.reading() as reader:
         job = reader.get_one(Job, job_id)
         accounts = reader.session.scalars(select(Account).where(Account.job_id == job_id)).all()

@@ -1,4 +1,4 @@
-"""A till: a desk over a real chain and a database of its own, and what stages would have written there."""
+"""A chain fixture: a chain worker over a real chain and its own database, with rows that stages would write."""
 
 import sqlite3
 from collections.abc import Callable
@@ -238,7 +238,7 @@ class ChainFixture:
         return task, replica
 
     def voucher(self, job_id: str, worker: Address) -> tuple[Voucher, bytes]:
-        """What the worker was promised: all that it has earned."""
+        """Returns the voucher for all that the worker has earned."""
         earned = self.account(job_id, worker).earned
         voucher = Voucher(self.job(job_id).chain_job or 0, worker, Units(earned))
         return voucher, sign_digest(self.signer, digest_struct(self.ledger.domain(), voucher))
@@ -300,7 +300,7 @@ def busy(chain_fixture: ChainFixture, new_key: NewKey, gradients: int = 7) -> tu
     job_id, worker = chain_fixture.running_job(), new_key()
     address = chain_fixture.joins(job_id, worker)
     chain_fixture.settle_down()
-    for earned in (1, 2, gradients - 3):  # what is reserved grows with what was earned
+    for earned in (1, 2, gradients - 3):  # the reservation grows with the earnings
         chain_fixture.earns(job_id, address, earned)
         chain_fixture.settle_down()
     chain_fixture.clock.now += chain_fixture.policy.settle_every_s

@@ -1,4 +1,4 @@
-"""The chain's node dies: one of the service's own is started again; of another's the job says so, and then goes on."""
+"""The chain's node dies: the service's own is started again; another's is the job's reason until it is back."""
 
 import os
 import signal

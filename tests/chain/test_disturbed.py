@@ -42,7 +42,7 @@ def url_of(ledger: Ledger) -> str:
 
 
 def settled_once(chain_fixture: ChainFixture, job_id: str, worker: Address, gradients: int) -> None:
-    """The books equal the chain, and the voucher brings exactly what was earned, once."""
+    """Checks that the books equal the chain, and that the voucher brings exactly the earnings, once."""
     check(chain_fixture, job_id, worker, gradients)
     for _ in range(2):
         require_receipt(claims.redeem(chain_fixture.ledger, DEPLOYER, *chain_fixture.voucher(job_id, worker)))
@@ -55,7 +55,7 @@ def settled_once(chain_fixture: ChainFixture, job_id: str, worker: Address, grad
 
 
 class LateProvider(HTTPProvider):
-    """The node does what it is asked; every third answer comes after we have stopped to listen."""
+    """The node executes each request; every third answer comes after the client has stopped waiting."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, exception_retry_configuration=None)
@@ -138,7 +138,7 @@ class Balancer(HTTPProvider):
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
-    """Of the node at the front and of the one behind; what runs there at the end is stopped."""
+    """Yields the folders of the node at the front and of the one behind; stops nodes that run there at the end."""
     both = (tmp_path / "front", tmp_path / "behind")
     yield both
     for folder in both:
@@ -174,7 +174,7 @@ def test_a_node_behind_answers(
 
 
 def test_an_escrow_runs_dry_and_is_filled_again(chain_fixture: ChainFixture, new_key: NewKey) -> None:
-    """What was earned within it is paid to the last unit; nothing more is set aside until more comes in."""
+    """Earnings within it are paid to the last unit; nothing more is set aside until more comes in."""
     job_id, key = chain_fixture.running_job(budget=3 * PRICE), new_key()
     worker = chain_fixture.joins(job_id, key)
     chain_fixture.settle_down()

@@ -1,4 +1,4 @@
-"""A job's deposit goes in once, and what nobody earned comes back to the unit."""
+"""A job's deposit goes in once, and the unearned rest comes back to the unit."""
 
 from collections.abc import Callable
 from dataclasses import replace

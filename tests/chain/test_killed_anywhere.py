@@ -1,4 +1,4 @@
-"""The service dies at any question to the node, before it is heard or after: it goes on, and the books equal the chain.
+"""The service dies at any request to the node, before or after its effect: it goes on, and the books equal the chain.
 
 Every run opens a job, reserves, settles two batches, lets its worker redeem and takes the rest back, so that all kinds
 of transactions are under way at some of these moments.
@@ -25,7 +25,7 @@ class Killed(BaseException):
 
 
 class MortalProvider(HTTPProvider):
-    """Kills who asks at its `at`-th question."""
+    """Kills the process at its `at`-th request."""
 
     def __init__(self, url: str, at: int, before: bool) -> None:
         super().__init__(url, exception_retry_configuration=None)

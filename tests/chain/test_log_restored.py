@@ -16,7 +16,7 @@ from tests.onchain import NewKey
 
 
 def explain_heads(chain_fixture: ChainFixture, job_id: str) -> dict[int, str]:
-    """What an observer finds of each batch's head, by the log alone: a prefix of it, lost and admitted, or a fork."""
+    """Returns an observer's finding on each batch's head, by the log alone: a prefix, lost and admitted, or a fork."""
     with chain_fixture.chain.reading() as reader:
         tree, restarts = leaf_rows.load_tree(reader, job_id), leaf_rows.list_restarts(reader, job_id)
     leaves, found = list(map(Hash, tree.leaves)), dict[int, str]()

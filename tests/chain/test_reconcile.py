@@ -1,4 +1,4 @@
-"""The chain goes back, is started anew or is another: the books are put right, or the work stops and says why."""
+"""The chain goes back, is started anew or is another: the books are put right, or the work stops with its reason."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who gets how much set aside: the rule, and the rule on a real contract."""
+"""The amounts reserved for each worker: the rule, and the rule on a real contract."""
 
 from dataclasses import replace
 
@@ -255,7 +255,7 @@ def test_nothing_is_reserved_for_workers_that_leave_are_gone_or_are_in_another_j
 def test_nothing_is_reserved_for_a_worker_that_asks_for_other_jobs_alone(
     chain_fixture: ChainFixture, new_key: NewKey
 ) -> None:
-    """It had an account here before it said so."""
+    """It had an account here before it named its jobs."""
     job_id, other = chain_fixture.running_job(), chain_fixture.running_job()
     picky, any_job = chain_fixture.joins(job_id, new_key()), chain_fixture.joins(job_id, new_key())
     chain_fixture.joins(other, new_key())
@@ -380,7 +380,7 @@ def test_a_leaving_worker_s_release_is_recorded_and_not_reserved_anew(
 
 @FULL
 def test_a_reservation_not_sent_before_the_job_s_end_is_dropped(chain_fixture: ChainFixture, new_key: NewKey) -> None:
-    """Its workers have released the rest by then; the demo's requester lacked what three of them were given."""
+    """Its workers have released the rest by then; the demo's requester once lacked three of their reservations."""
     job_id = chain_fixture.running_job()
     worker = chain_fixture.joins(job_id, new_key())
     assert reservations.post_reservations(chain_fixture.chain)

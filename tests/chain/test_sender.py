@@ -302,7 +302,7 @@ def test_a_nonce_that_another_used_is_given_up_late_and_its_purpose_served(
 def test_a_reverted_batch_is_sent_again_when_it_can_be(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
-    """It runs out of gas, say: its gradients stay in the batch, and the batch gets another transaction."""
+    """It may run out of gas: its gradients stay in the batch, and the batch gets another transaction."""
     chain_fixture = till_on(own_ledger)
     job_id, worker = busy(chain_fixture, new_key)
     call_json_rpc(own_ledger.web3, "evm_setAutomine", False)

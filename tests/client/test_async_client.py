@@ -1,4 +1,4 @@
-"""The asynchronous client is made of the synchronous one, and does and refuses what that does, several at once."""
+"""The asynchronous client is made of the synchronous one, and works and refuses as it does, several at once."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ PRICES = {"paid": ["7", "9"], "taken": ["7"]}
 
 
 class Script:
-    """What the service answers, by the request's first words; notes what was asked."""
+    """The service's answers, by the request's first words; records the requests."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, bytes]] = []
@@ -84,7 +84,7 @@ async def _listed(source: Any) -> list[Any]:
 
 
 def outcome(call: Callable[[], Any]) -> object:
-    """What it returned, or what it raised."""
+    """Returns its result or its error."""
     try:
         return call()
     except (ServiceProblem, ServiceUnreachable, Damaged) as error:

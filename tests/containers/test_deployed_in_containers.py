@@ -22,7 +22,7 @@ Report = dict[str, Any]
 
 
 class Misfortunes:
-    """Each befalls the job once, when it has so many accepted gradients."""
+    """Each befalls the job once, at its number of accepted gradients."""
 
     def __init__(self) -> None:
         self.waiting = [(3, self.worker_killed), (12, self.door_restarted), (24, self.database_restarted)]
@@ -37,7 +37,7 @@ class Misfortunes:
             happen(compose_project, workers)
 
     def worker_killed(self, _compose_project: ComposeProject, worker_containers: list[WorkerContainers]) -> None:
-        """An honest one, at work: it holds a lease at nearly every moment. It comes back to what it had on disk."""
+        """Kills an honest one at work: it holds a lease at nearly every moment. It comes back to its files on disk."""
         worker_containers[0].kill()
         assert not worker_containers[0].running
         worker_containers[0].start_again()
@@ -51,7 +51,7 @@ class Misfortunes:
 
 @pytest.fixture(scope="module")
 def played() -> tuple[Report, str, Misfortunes]:
-    """The report, what was printed, and what befell the job."""
+    """Returns the report, the output, and the job's misfortunes."""
     if lacks := engines.why_not():
         pytest.skip(f"no container runs here: {lacks}")
     printed, misfortunes = StringIO(), Misfortunes()

@@ -91,7 +91,7 @@ class Moves(RuleBasedStateMachine):
 
 
 class Play(Moves):
-    """Who may do what is for the ledgers to say: anybody tries anything."""
+    """Any account tries any move: the ledgers decide which are allowed."""
 
     @initialize()
     def first_job(self) -> None:

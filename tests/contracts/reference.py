@@ -1,4 +1,4 @@
-"""The contract's ledger once more, small enough to be read at once: what each move does, and why it is refused.
+"""The contract's ledger once more, small enough to be read at once: each move's effect and refusals.
 
 Nothing here talks to a chain. Money is in the token's smallest unit throughout (the jobs' unit is 1), `now` is the
 block's time. A refused move leaves everything as it was: every check comes before every change.
@@ -26,7 +26,7 @@ class Account:
 
     @property
     def credited(self) -> int:
-        """Batches and vouchers count the same earnings, and only what is reserved is paid."""
+        """Batches and vouchers count the same earnings, and only the reservation is paid."""
         return min(max(self.settled, self.vouchered), self.reserved)
 
 
@@ -49,7 +49,7 @@ class Job:
 
     @property
     def reserved(self) -> int:
-        """Once refunded, nothing is set aside but what was credited."""
+        """Once refunded, nothing is set aside but the credit."""
         return self.credited if self.refunded else sum(account.reserved for account in self.accounts.values())
 
     @property
@@ -57,15 +57,15 @@ class Job:
         return sum(account.credited for account in self.accounts.values())
 
     def is_locked(self, account: Account, now: int) -> bool:
-        """Pay waits as long as the shortest window of the contract, counted from what was credited last."""
+        """Pay waits as long as the shortest window of the contract, counted from the last credit."""
         return self.vest > 0 and now <= account.credited_at + self.window
 
     def locked(self, account: Account, accused: int, now: int) -> int:
-        """Once the wait is over, what is accused stays."""
+        """Once the wait is over, accused pay stays."""
         return min(self.vest, account.credited - account.withdrawn) if self.is_locked(account, now) else accused
 
     def free(self, now: int) -> int:
-        """What the requester can take out."""
+        """Returns the amount that the requester can take out."""
         return self.deposited - (self.credited if now > self.claim_until else self.reserved)
 
 
@@ -191,7 +191,7 @@ class Escrow:
         self.payouts[worker] = payout
         self.payout_nonces[worker] = self.payout_nonces.get(worker, 0) + 1
 
-    # --- what several moves need
+    # --- parts of several moves
 
     def job(self, job_id: int) -> Job:
         need(job_id in self.jobs, "NoSuchJob")

@@ -1,4 +1,4 @@
-"""The reference ledger's other half: stakes, accusations and how they end. What is lost is burnt."""
+"""The reference ledger's other half: stakes, accusations and their ends. Lost stakes are burnt."""
 
 from dataclasses import dataclass, field
 
@@ -145,7 +145,7 @@ class Books(Escrow):
         return self.cases[key]
 
     def end(self, case: Case, slashed: bool, bond_back: bool) -> None:
-        """What is slashed or forfeited is burnt; a bond goes back to the requester's stake."""
+        """Slashed and forfeited amounts are burnt; a bond goes back to the requester's stake."""
         case.stage = "closed"
         job = self.jobs[case.job]
         if slashed:
@@ -161,7 +161,7 @@ class Books(Escrow):
             self.to_burn += job.bond
 
     def lower(self, case: Case) -> None:
-        """Who has nothing left at risk is out of the job."""
+        """A worker with nothing left at risk is out of the job."""
         exposure = self.exposures[case.job, case.worker]
         exposure.at_risk -= case.amount
         if exposure.at_risk == 0:

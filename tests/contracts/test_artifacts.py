@@ -1,4 +1,4 @@
-"""The committed artifacts are what the sources compile to, and tell a true deployment from any other code."""
+"""The committed artifacts are compiled from the sources, and distinguish a true deployment from any other code."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""What is offered for gas follows the chain's price now, within the owner's ceiling, and by the nodes' rules."""
+"""The offered fees follow the chain's price now, within the owner's ceiling, and by the nodes' rules."""
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ PRICES = st.builds(GasPrice, st.none() | WEI, WEI)
 
 
 def minable(fees: Fees, price: GasPrice) -> bool:
-    """EIP-1559: the base fee is covered, and what is left is no less than the usual tip."""
+    """EIP-1559: the base fee is covered, and the rest is no less than the usual tip."""
     return fees.most - (price.base or 0) >= min(fees.tip, price.tip)
 
 

@@ -1,4 +1,4 @@
-"""What the contract pays, as Python sees it: the worker's honest moves and their cheating twins."""
+"""The contract's payments, from Python: the worker's honest moves and their cheating twins."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def test_an_opened_job_is_what_was_asked(open_job: OpenJob) -> None:
 def test_no_request_for_events_asks_for_more_blocks_than_a_public_node_answers(
     open_job: OpenJob, worker: PrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every reader of events finds in spans of three blocks what it finds in one request."""
+    """Every reader of events finds the same in spans of three blocks as in one request."""
     job, me = open_job(deposit=500), address_of(worker)
     job.reserve((me, 60))
     settle(job, worker, 0, 2)

@@ -1,4 +1,4 @@
-"""Public nodes: so many blocks of logs in one request, so many requests a second, and proxies that fail before them."""
+"""Public nodes: limits of blocks a request and of requests a second, and proxies that fail before them."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -239,7 +239,7 @@ def too_full(ledger: Ledger, block: int, also: bytes) -> Iterator[Ledger]:
 
 
 def test_discovery_goes_on_without_a_block_that_is_full_of_events(open_job: OpenJob) -> None:
-    """Anybody may fill one with announcements of no market; what reads a market's own events believes the node."""
+    """Anybody may fill a block with false announcements; readers of a market's own events believe the node."""
     first, full, second = open_job(), open_job(), open_job()
     wanted = [job.id for job in (first, second)]
     start, block, end = (events.opened_job(job.ledger, job.id).block for job in (first, full, second))

@@ -1,4 +1,4 @@
-"""A batch's root and the proofs under it: the contract's and ours say the same."""
+"""A batch's root and the proofs under it: the contract's and ours are equal."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What a worker signs and anybody sends: vouchers in bulk, and where its earnings go."""
+"""Messages that a worker signs and anybody sends: vouchers in bulk, and payout addresses."""
 
 import pytest
 

@@ -48,7 +48,7 @@ def test_the_contract_keeps_the_reference_s_books(replay: Replay, machine: type[
 
 
 class AddingAccount(Account):
-    """The error of a simpler ledger: a voucher raises what a batch then adds to."""
+    """The error of a simpler ledger: a batch adds to a voucher's sum."""
 
     @property
     def credited(self) -> int:

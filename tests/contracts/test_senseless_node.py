@@ -1,4 +1,4 @@
-"""A node may answer anything: what reads it raises a ChainError, or returns what the answer says; nothing else."""
+"""A node may answer anything: a reader raises a ChainError, or returns the answer's value; nothing else."""
 
 import json
 import threading
@@ -114,7 +114,7 @@ class Node(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Stakes and cases from Python: each way a case can end, and who may not end it."""
+"""Stakes and cases from Python: each way a case can end, and the accounts that may not end it."""
 
 from dataclasses import dataclass
 
@@ -51,7 +51,7 @@ class Court:
         self.send(self.requester, calls.accuse(self.market, self.job, worker, Amount(amount), EVENT))
 
     def decide(self, guilty: bool, by: tuple[int, ...], signed: bool | None = None) -> None:
-        """`by` validators of these numbers, who may have signed another ruling."""
+        """Sends a ruling of the validators `by`; `signed` is the ruling that they signed, if another."""
         ruling = Ruling(self.case, Amount(100), guilty if signed is None else signed)
         rulings = [sign_digest(self.validators[number], digest_struct(self.ledger.domain(), ruling)) for number in by]
         self.send(DEPLOYER, calls.decide(self.market, self.case, guilty, self.named, 2, rulings))

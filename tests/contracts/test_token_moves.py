@@ -1,4 +1,4 @@
-"""A token is watched before money is at stake: what it takes on top would be other jobs', what it loses a worker's."""
+"""A token is tried before money is at stake: its fee on top would be other jobs' money, its loss a worker's."""
 
 import pytest
 

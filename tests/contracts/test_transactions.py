@@ -186,7 +186,7 @@ def strict(ledger: Ledger) -> Iterator[tuple[Ledger, list[str]]]:
 def test_a_stuck_transaction_with_a_high_tip_is_outbid_at_once(
     own_ledger: Ledger, new_key: NewKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its tip is beyond the usual one: what a first transaction offers is refused, and so are some raises."""
+    """Its tip is beyond the usual one: the first offer is refused, and so are some raises."""
     monkeypatch.setattr(transactions, "STUCK_S", 0.0)
     key = with_money(own_ledger, new_key())
     call, usual = calls.set_payout(own_ledger.deployment.contract, SOMEONE), fetch_fees(own_ledger.web3)
@@ -262,7 +262,7 @@ def test_a_silent_node_leaves_the_outcome_unknown(open_job: OpenJob) -> None:
 
 @pytest.mark.parametrize("method", leave_to_full(["eth_getTransactionReceipt", "eth_getTransactionByHash"]))
 def test_a_node_that_hides_a_sent_transaction_is_asked_again(own_ledger: Ledger, new_key: NewKey, method: str) -> None:
-    """Who took that for a failure would send the same a second time."""
+    """A sender that took that for a failure would send the same a second time."""
     key, url = with_money(own_ledger, new_key()), str(own_ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
     asked = list[str]()
 

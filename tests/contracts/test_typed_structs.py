@@ -55,7 +55,7 @@ def _plain(value: object) -> str | bool:
 
 
 def _cast(type_string: str, values: Sequence[object], domain: Mapping[str, object]) -> bytes:
-    """What cast signs for the struct under the domain."""
+    """Returns the digest that cast signs for the struct under the domain."""
     members, name = _members(type_string), type_string.partition("(")[0]
     typed = {
         "types": {

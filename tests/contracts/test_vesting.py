@@ -1,4 +1,4 @@
-"""Pay that vests, from Python: what is locked, until when, and who may burn it, with the chain's time moved on."""
+"""Pay that vests, from Python: its locked part, its lock's end and its burners, with the chain's time moved on."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""Files that are damaged, locked, of another form, or claim what they do not have: one sentence each."""
+"""Files that are damaged, locked, of another form, or with false claims: one sentence each."""
 
 import zipfile
 from pathlib import Path

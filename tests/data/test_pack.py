@@ -1,4 +1,4 @@
-"""A researcher's files cut into partitions: every source, the same bytes again, and what is refused by name."""
+"""A researcher's files cut into partitions: every source, the same bytes again, and refusals by name."""
 
 import json
 import zipfile
@@ -35,7 +35,7 @@ TABLE = pa.table({"a": X[:, 0], "b": X[:, 1], "label": Y})
 
 
 def hugging_face(folder: Path) -> Path:
-    """What `datasets.Dataset.save_to_disk` writes, in two shards."""
+    """Writes the files of `datasets.Dataset.save_to_disk`, in two shards."""
     folder.mkdir()
     lists = pa.table({"x": pa.array(X.tolist()), "y": Y})
     names = [f"data-{number:05d}-of-00002.arrow" for number in range(2)]

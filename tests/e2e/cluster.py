@@ -129,7 +129,7 @@ def fetch_job(client: httpx.Client, job: str) -> dict[str, Any]:
 
 
 def finished(client: httpx.Client, job: str) -> dict[str, Any]:
-    """Returns what the job shows once it has finished."""
+    """Returns the job's view once it has finished."""
     wait_until(lambda: fetch_job(client, job)["state"] not in ("draft", "awaiting_funds", "running"), "the job's end")
     now = fetch_job(client, job)
     assert now["state"] == "finished", now["reason"]

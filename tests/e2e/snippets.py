@@ -20,7 +20,7 @@ STAYS: Final = ("gradmarket serve", "gradmarket worker run", "gradmarket auditor
 
 
 class Reader:
-    """Somebody who follows a page in an empty folder; the port of the examples is another one here."""
+    """Follows a page in an empty folder; the port of the examples is another one here."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
         self.port = str(free_port())
@@ -30,7 +30,7 @@ class Reader:
         self._environment |= {"GRADMARKET_AUDITOR": "cpu", **environment}
 
     def follow(self, page: Path) -> list[str]:
-        """Runs every block of the page; returns what each command or script printed."""
+        """Runs every block of the page; returns the output of each command or script."""
         return [said for kind, block in BLOCK.findall(page.read_text()) for said in self._block(kind, block)]
 
     def _block(self, kind: str, block: str) -> Iterator[str]:
@@ -65,7 +65,7 @@ class Reader:
             process.wait(PATIENCE_S)
 
     def leave(self) -> None:
-        """Ends what still runs, and the local chain."""
+        """Ends the running processes and the local chain."""
         self._ending.close()
         chain = LocalChain.find_running_chain(self._folder / "data" / "chain")
         if chain is not None:

@@ -139,7 +139,7 @@ def test_killed_at_random_moments_it_goes_on_with_equal_books_and_equal_bits(ser
 
 
 def _check_books(service: Service, job_id: str) -> None:
-    """Every worker has redeemed and released: what was deposited is paid or back, to the unit, on the chain itself."""
+    """Every worker has redeemed and released: the deposit is paid or back, to the unit, on the chain itself."""
     wait_until(lambda: _all_back(service.job(job_id)["costs"]), "the rest is taken back")
     job = service.job(job_id)
     chain = LocalChain.find_running_chain(service.data / "chain")

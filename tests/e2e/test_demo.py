@@ -1,4 +1,4 @@
-"""`make demo` as a whole: what it promises holds, and nothing stays behind, however it ends."""
+"""`make demo` as a whole: its checks hold, and nothing stays behind at any of its ends."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from tests.patience import PATIENCE_S
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str, Path]:
-    """The report, what was printed, and the folder that the demo had for itself."""
+    """Returns the report, the output, and the demo's own folder."""
     folder, printed = tmp_path_factory.mktemp("demo"), StringIO()
     return run_demo(Console(file=printed, width=120), within=folder), printed.getvalue(), folder
 
@@ -88,7 +88,7 @@ def test_a_demo_that_is_stopped_leaves_nothing_either(stop: signal.Signals, tmp_
 
 @FULL
 def test_a_service_that_does_not_start_fails_the_demo(tmp_path: Path) -> None:
-    """An Anvil that ends at once: the demo says so, with the end of the log, and ends with 2."""
+    """An Anvil that ends at once: the demo prints it with the end of the log, and ends with 2."""
     hollow = tmp_path / "bin"
     hollow.mkdir()
     (hollow / "anvil").write_text("#!/bin/sh\nexit 3\n")

@@ -1,4 +1,4 @@
-"""A job that is watched while its service goes away and comes back, and by somebody who leaves."""
+"""A job watched while its service goes away and comes back, and by a watcher that leaves."""
 
 import json
 import os
@@ -73,7 +73,7 @@ Watch = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def watched(restarted: Restarted, job: str, tmp_path: Path) -> Iterator[Watch]:
-    """`gradmarket job watch` as a process; what it says is in `said` of the test's folder."""
+    """Starts `gradmarket job watch` as a process; its output is in `said` of the test's folder."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*options: str) -> subprocess.Popen[str]:
@@ -122,7 +122,7 @@ def test_an_interrupted_watch_prints_that_the_job_goes_on(
 
 
 def completed(words: str, **environment: str) -> list[str]:
-    """What a shell offers at the end of the words."""
+    """Returns a shell's completions at the end of the words."""
     given = {"_GRADMARKET_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     command = [str(Path(sys.executable).parent / "gradmarket")]
     done = subprocess.run(command, env={**os.environ, **given, **environment}, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""A client that a generator makes of the API's own description posts a job, follows it, and reads what was paid."""
+"""A client generated from the API's own description posts a job, follows it, and reads its payments."""
 
 import sys
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ class Generated:
         self.client = import_module(f"{package}.client").AuthenticatedClient(base_url=url, token=token)
 
     def call(self, tag: str, operation: str, *positional: Any, **named: Any) -> Any:
-        """Returns what the operation's `sync` returns: a model, or None for what was not described."""
+        """Returns the result of the operation's `sync`: a model, or None for an undescribed answer."""
         module: ModuleType = import_module(f"{self._package}.api.{tag}.{operation}")
         return module.sync(*positional, client=self.client, **named)
 

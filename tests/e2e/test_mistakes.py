@@ -41,7 +41,7 @@ SOUND: Final[dict[str, str | None]] = {
     "--guilty": None,
     "--cache": "junk/below",
 }
-"""What an option gets that is not the one tried, so that no command finds a service, a chain or much to do."""
+"""Values of the other options, so that no command finds a service, a chain or much to do."""
 WORDS: Final = ("", "nobody", "-1", "1e400", "http://[", "\udcff")
 JUNK: Final = tuple(f"junk{suffix}" for suffix in ("", ".npz", ".npy", ".parquet", ".csv", ".jsonl", ".safetensors"))
 SHARE: Final = 12
@@ -65,7 +65,7 @@ TREE: Final = {path: command for path, command in leaves(get_command(app)) if pa
 
 
 def required(command: Any, but: Any = None) -> list[str]:
-    """Sound arguments for everything that the command cannot do without, and for what keeps it from real effects."""
+    """Returns sound arguments for the required options, and for those that keep the command from real effects."""
     words: list[str] = []
     options = {option for parameter in command.params for option in parameter.opts}
     asks = {"--market", "--passphrase-file"} <= options  # a market that is silent is asked for seconds: no wallet here

@@ -39,7 +39,7 @@ async def main():
 
 asyncio.run(main())
 """
-"""A program that passes what comes to one address and port on to another: half of the way of `ssh -L`."""
+"""A program that forwards one address and port to another: half of the way of `ssh -L`."""
 PROGRAM = [sys.executable, "-m", "gradmarket"]
 INSIDE = ["-c", "import os, sys; os.execvp('ip', ['ip', 'netns', 'exec', *sys.argv[1:]])"]
 """Arguments of Python that become a command in the namespace that is named next."""
@@ -57,7 +57,7 @@ def ip(line: str) -> None:
 
 @pytest.fixture
 def machines() -> Iterator[Machines]:
-    """What begins a command on the service's machine, and on the other; a cable between them is all their network."""
+    """Prefixes of commands on the service's machine and on the other; a cable between them is all their network."""
     names = [f"gm{os.getpid()}{end}" for end in "ab"]
     with ExitStack() as ending:
         for name in names:
@@ -72,7 +72,7 @@ def machines() -> Iterator[Machines]:
 
 
 def open_tunnel(children: DemoProcesses, machines: Machines) -> None:
-    """Brings the service's loopback to the other machine's, by both ends of what `ssh -L` does."""
+    """Connects the other machine's loopback to the service's, by both ends of an `ssh -L`."""
     ends = ((HOST, RELAY, LOOPBACK, 8700), (LOOPBACK, 8700, HOST, RELAY))
     for name, machine, ways in zip(("near", "far"), machines, ends, strict=True):
         end = children.start(name, [*machine, sys.executable, "-c", FORWARDER, *map(str, ways)])

@@ -38,7 +38,7 @@ pytestmark = [needs_chromium, FULL]
 
 @dataclass
 class BrowserWallet:
-    """An EIP-1193 wallet that has one account and does what its user says."""
+    """An EIP-1193 wallet with one account, which follows its user."""
 
     web3: Web3
     key: Any = OWNER
@@ -63,7 +63,7 @@ class BrowserWallet:
         return {"result": self.web3.provider.make_request(method, params).get("result")}  # type: ignore[arg-type]
 
     def _send(self, asked: dict[str, str]) -> dict[str, Any]:
-        """As a wallet: chooses nonce, gas and fees, and refuses what would revert now."""
+        """As a wallet: chooses nonce, gas and fees, and refuses a call that would revert now."""
         if self.refuses:
             return {"error": {"code": 4001, "message": "User rejected the request."}}
         sender = Web3.to_checksum_address(asked["from"])

@@ -1,4 +1,4 @@
-"""`gradmarket job plan`: what a job takes, by its own figures."""
+"""`gradmarket job plan`: a job's needs, by its own figures."""
 
 import json
 from pathlib import Path

@@ -53,7 +53,7 @@ def stranger(answer: Answer) -> Iterator[str]:
             self.close_connection = True
 
         def log_message(self, *_arguments: Any) -> None:
-            """Says nothing."""
+            """Logs nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()

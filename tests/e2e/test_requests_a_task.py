@@ -1,4 +1,4 @@
-"""Where several vote, who brings the payload needs three requests for a task and the others two."""
+"""Where several vote, the uploader needs three requests for a task and the others two."""
 
 from gradmarket.market.terms import ReplicaState
 from gradmarket.market.wire.poll import PollAnswer
@@ -10,7 +10,7 @@ TASKS = 16
 
 
 class Counting(ScriptedWorker):
-    """Keeps what each of its requests was answered."""
+    """Keeps the answer of each of its requests."""
 
     @property
     def answers(self) -> list[PollAnswer]:
@@ -22,7 +22,7 @@ class Counting(ScriptedWorker):
 
 
 def _ends_and_begins(answer: PollAnswer) -> bool:
-    """Whether the answer brings what a task paid and the next lease."""
+    """Returns whether the answer has a task's pay and the next lease."""
     paid = any(verdict.state is ReplicaState.PAYABLE for verdict in answer.verdicts)
     return paid and bool(answer.vouchers) and bool(answer.leases)
 

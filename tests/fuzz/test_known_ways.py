@@ -1,4 +1,4 @@
-"""Each known way to make torch, numpy, zip, Arrow, sympy or JSON run code or explode, tried on what we read with."""
+"""Each known way to make torch, numpy, zip, Arrow, sympy or JSON run code or explode, tried on our readers."""
 
 import io
 import json
@@ -146,7 +146,7 @@ def test_zips_in_zips_are_not_opened() -> None:
 
 
 def test_members_that_overlap_are_refused() -> None:
-    """One body under many names (Fifield 2019): each unpacks to just what was declared, or nothing is read."""
+    """One body under many names (Fifield 2019): each unpacks to exactly its declaration, or nothing is read."""
     members = [Member(f"{name}.npy".encode(), array_file(np.zeros(10**5, np.int64))) for name in "xyz"]
     for member in members[1:]:
         member.packed, member.offset = b"", 0
@@ -257,7 +257,7 @@ def test_a_long_list_that_a_footer_does_not_need_is_read_past_and_not_kept() -> 
 
 
 def test_statistics_that_contradict_each_other_do_not_end_the_process() -> None:
-    """Arrow 26.0 ends the process as they are asked for: a child of the runner, so that this test would tell."""
+    """Arrow 26.0 ends the process as it evaluates them: here a child of the runner, so that this test would fail."""
     lists = pa.array([[1], [2], [3]], pa.list_(pa.int64()))
     pages, footer = footer_of(parquet(pa.table({"x": lists})))
     sizes = inside(footer, 4, 1, 3, 16)

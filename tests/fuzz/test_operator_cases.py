@@ -1,4 +1,4 @@
-"""The calls find what they are there for: each fault that an operator can have, given to one, is told of."""
+"""The calls find each fault that an operator can have."""
 
 import ctypes
 import sys

@@ -1,4 +1,4 @@
-"""The watch sees what it is there for: a reader that does one thing it must not is told of, by the case's seed."""
+"""The watch reports a reader's forbidden act by the case's seed."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What stays as it is while files move: committed, and written anew by `python -m tests.goldens` if it is to change."""
+"""Outputs that stay while files move: committed, and written anew by `python -m tests.goldens` on purpose alone."""
 
 import json
 from pathlib import Path

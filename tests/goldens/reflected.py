@@ -1,4 +1,4 @@
-"""The schema of a database as it is, table by table: what migrations made, not what models declare."""
+"""The actual schema of a database, table by table: that of the migrations, not that of the models."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The transactions of whole jobs on a market of one thread: what each asks and writes, in order, and what it tells.
+"""The transactions of whole jobs on a market of one thread: each one's queries, writes and notifications, in order.
 
 Nothing else sees a lock that is taken in another order, one more query in a poll, or an event in another transaction.
 A line is one transaction. The same one again directly after it, or one that only reads and was there before, is left

@@ -1,4 +1,4 @@
-"""A round merged and applied at once: what merging shard by shard, and applying piece by piece, must equal."""
+"""A round merged and applied at once: the reference for merging shard by shard and applying piece by piece."""
 
 from collections.abc import Sequence
 from typing import Final

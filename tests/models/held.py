@@ -14,7 +14,7 @@ ROWS, WIDTH, WORDS = 6, 16, 32
 
 
 class Function(nn.Module):
-    """Layers, and what is between them."""
+    """Layers, and the function between them."""
 
     def __init__(self, between: Callable[[Tensor], Tensor], width: int = WIDTH) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Function(nn.Module):
 
 
 class Sequence(nn.Module):
-    """Words, what is made of their vectors, and a word for every place."""
+    """Words, a function of their vectors, and a word for every place."""
 
     def __init__(self, inner: nn.Module, width: int = WIDTH) -> None:
         super().__init__()

@@ -69,7 +69,7 @@ class GPT(nn.Module):
 
 
 class Masked(nn.Module):
-    """An encoder that is told which tokens are padding, and averages over the others."""
+    """An encoder with a mask of padding tokens, which averages over the others."""
 
     def __init__(self, words: int, width: int, classes: int) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Lora(nn.Module):
 
 
 class Autocast(nn.Module):
-    """Any module in bfloat16 where torch.autocast says so; its answer is float32."""
+    """Any module in bfloat16 by the rules of torch.autocast; its answer is float32."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Every model of this folder with what it is shown: data, target, loss and named sizes."""
+"""Every model of this folder with its data, target, loss and named sizes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

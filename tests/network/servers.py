@@ -1,4 +1,4 @@
-"""Servers for the tests of the network: one that answers as it is told, a proxy that makes tunnels, certificates."""
+"""Servers for the tests of the network: one with given answers, a proxy that makes tunnels, certificates."""
 
 import socket
 import socketserver

@@ -1,4 +1,4 @@
-"""Servers in one's own network: only those that the owner names, each for what it is named for."""
+"""Servers in one's own network: only those that the owner names, each for its named purpose."""
 
 from contextlib import closing
 from pathlib import Path
@@ -63,6 +63,6 @@ def test_a_malformed_origin_is_refused_in_a_sentence(origin: str) -> None:
     ],
 )
 def test_a_link_that_is_no_address_is_refused_and_no_fault(link: str) -> None:
-    """What a stranger writes where an address belongs: each was an error of Python's own, or might be."""
+    """Malformed addresses of strangers: each was an error of Python's own, or might be."""
     with pytest.raises((DownloadRefused, DownloadFailed)):
         check_link_target(link, "", own=False)

@@ -33,7 +33,7 @@ class Served:
         return httpx.get(f"{self.url}/v1/ready", timeout=PATIENCE_S)
 
     def lines(self) -> list[dict[str, Any]]:
-        """What it logged as JSON, but for a line it is still writing."""
+        """Returns its log as JSON, without a line it is still writing."""
         whole = self.log.read_text().rpartition("\n")[0]
         return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 

@@ -179,7 +179,7 @@ def _end(*_given: object, **_named: object) -> None:
 
 @pytest.mark.parametrize("words", [["--data", ""], ["--data="], ["--port", "0", "--data", ""]])
 def test_an_empty_folder_is_not_this_one(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a variable that is not set makes of `--data "$WHERE"`."""
+    """`--data "$WHERE"` with an unset variable gives this."""
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["serve", *words])
     assert done.exit_code != 0

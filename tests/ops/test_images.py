@@ -1,4 +1,4 @@
-"""What the Dockerfile promises of every image that is run: labels, a user without rights, and a look at its health."""
+"""Promises of the Dockerfile for every image that is run: labels, a user without rights, and a health check."""
 
 import re
 from pathlib import Path

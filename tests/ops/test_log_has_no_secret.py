@@ -48,7 +48,7 @@ def test_a_log_of_everything_has_no_secret(own_anvil: LocalChain, tmp_path: Path
         service.http(session).post("/v1/jobs", json=JOB)
         wait_until(lambda: service.list_events("published", job=job))
         with closing(sqlite3.connect(service.data / "gradmarket.sqlite", timeout=PATIENCE_S)) as database:
-            database.execute("DROP TABLE tokens")  # errors of the database show what they were asked
+            database.execute("DROP TABLE tokens")  # errors of the database show their queries
         assert service.http(unused).post("/v1/work/poll", json=POLL).status_code == 503
         arguments = [_arguments(path) for path in Path("/proc").glob("[0-9]*/cmdline")]
         assert any(str(service.data) in line for line in arguments)

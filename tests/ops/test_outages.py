@@ -26,14 +26,14 @@ MOST_LOG = 8_000
 
 
 def troubles(service: Served, part: str) -> tuple[int, int]:
-    """How often the log says that the part goes, and that it is back."""
+    """Returns the numbers of the log's lines on the part's failure and on its return."""
     return len([line for line in service.lines() if line.get("part") == part]), len(
         service.list_events("it is back", of=part)
     )
 
 
 def loud(service: Served, before: int) -> list[dict[str, Any]]:
-    """What is logged since the line `before`, but for what is told at any time."""
+    """Returns the log since the line `before`, without the lines that come at any time."""
     return [line for line in service.lines()[before:] if line["level"] not in ("debug", "info")]
 
 
@@ -103,7 +103,7 @@ def small_disk(place: Path) -> Iterator[None]:
 
 
 def fill(path: Path) -> None:
-    """Takes all that is left, to the last byte, and again what is freed meanwhile."""
+    """Takes all free space, to the last byte, and again the space freed meanwhile."""
     with path.open("ab", buffering=0) as file:
         for size in (2**16, 2**12, 1):
             while True:

@@ -1,4 +1,4 @@
-"""What a service or a worker writes is its owner's alone to read, in folders that were open before, too."""
+"""Only the owner reads the files of a service or a worker, in folders that were open before, too."""
 
 import stat
 from pathlib import Path

@@ -137,7 +137,7 @@ def test_two_hundred_slow_clients_keep_nobody_waiting(form: Form) -> None:
 
 
 def test_an_address_holds_so_many_connections_and_no_more(form: Form) -> None:
-    """One more is refused while they last; on a busy machine they may be let go before it comes."""
+    """One more is refused while they last; on a busy machine they may be closed before it comes."""
     wait_until(lambda: refused_beside_slow_ones(form, next(addresses)))
 
 
@@ -268,7 +268,7 @@ def test_events_come_as_they_happen(service: Service, proxy: Proxy) -> None:
 
 
 def test_only_the_proxy_is_reached_from_outside_and_it_sees_no_key() -> None:
-    """What may connect to the API processes is believed about who asks."""
+    """The API processes believe their peers about the caller's address."""
     services = yaml.safe_load((SAMPLE.parents[1] / "docker-compose.yml").read_text())["services"]
     for name in ("requester-1", "requester-2"):
         assert "ports" not in services[name]

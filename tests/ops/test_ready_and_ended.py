@@ -1,4 +1,4 @@
-"""Each part broken for real is told by `/v1/ready`, and nothing else is; a SIGTERM ends everything in order."""
+"""`/v1/ready` names exactly the parts that are really broken; a SIGTERM ends everything in order."""
 
 import os
 import resource

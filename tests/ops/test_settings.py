@@ -1,4 +1,4 @@
-"""docs/settings.md is what the code says, and no setting is without its meaning."""
+"""docs/settings.md is generated from the code, and every setting has a meaning."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_the_command_prints_the_page_and_its_data() -> None:
 
 
 def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """So that a compose file may pass on what the operator did not name."""
+    """So a compose file may pass on variables that the operator did not set."""
     monkeypatch.setenv("GRADMARKET_OWNER", "")
     monkeypatch.setenv("GRADMARKET_TOKEN", "")
     monkeypatch.setenv("GRADMARKET_SECRETS", str(tmp_path))

@@ -1,4 +1,4 @@
-"""The systemd units and the compose file start what there is, with options that it takes."""
+"""The systemd units and the compose file start existing commands, with options that they take."""
 
 import configparser
 import shlex

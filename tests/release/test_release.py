@@ -1,4 +1,4 @@
-"""A release is the same bytes from one commit each time, is what its provenance says, and installs in one line."""
+"""A release has the same bytes from one commit each time, matches its provenance, and installs in one line."""
 
 import json
 import shutil
@@ -35,7 +35,7 @@ def test_two_builds_of_a_commit_are_equal_in_every_byte(built: list[Path], tmp_p
 
 @FULL
 def test_the_wheel_installs_in_one_line_and_prints_its_version(built: list[Path], tmp_path: Path) -> None:
-    """What it needs is here already, so that no network is."""
+    """Its dependencies are installed already, so it needs no network."""
     wheel, sdist = built
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--find-links"]
     subprocess.run([*pip, str(wheel.parent), "--target", str(tmp_path), "gradmarket"], check=True)

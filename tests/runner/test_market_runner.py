@@ -1,4 +1,4 @@
-"""What a market's children compute beside documents: steps of a round, and ready architectures."""
+"""The work of a market's children beside documents: steps of a round, and ready architectures."""
 
 import subprocess
 import sys
@@ -106,7 +106,7 @@ def test_a_child_packs_its_answer_as_its_parent_would(
 def test_an_answer_s_memory_is_filled_while_a_card_computes(
     runner: Runner, mlp: Published, digits: Arrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The child is the processor's: what its parent does meanwhile is what it does beside a card."""
+    """The child computes on the processor; its parent works meanwhile as beside a card."""
     runner.load(mlp.document)
     task = mlp.parameters, digits, SEED, STEP
     wanted, packed = runner.compute(*task), runner.compute_payload(*task, "fp32")
@@ -129,7 +129,7 @@ def test_an_answer_s_memory_is_filled_while_a_card_computes(
 def test_a_state_that_has_a_name_stays_with_the_child_until_another_request(
     runner: Runner, mlp: Published, digits: Arrays
 ) -> None:
-    """What it stays as is shown by other values under the name of the first, which an honest caller never sends."""
+    """Other values under the first one's name, which an honest caller never sends, show that the first ones stay."""
     document, half = runner.load(mlp.document), {name: array / 2 for name, array in mlp.parameters.items()}
 
     def compute(state: dict[str, np.ndarray], name: str) -> bytes:

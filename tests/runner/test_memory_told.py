@@ -1,4 +1,4 @@
-"""What a task is told to take is what its child takes, from the first step on and at every later one."""
+"""A task's bounded memory is that of its child, from the first step on and at every later one."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from graphdoc.document.publish import compute_classification_loss, publish_modul
 
 pytestmark = pytest.mark.full
 WIDTH = 2000
-"""Parameters are most of what is taken: 16 MB a matrix."""
+"""Parameters are most of the memory: 16 MB a matrix."""
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ Try = Callable[[Desk], Any]
 
 
 def cli(command: str, alone: bool = False) -> Try:
-    """A command; "{job}" and such stand for what the desk has, "_" for a space within an argument."""
+    """A command; "{job}" and the like stand for the desk's values, "_" for a space within an argument."""
 
     def run(desk: Desk) -> Any:
         names = {"job": desk.job.id, "paused": desk.paused.id, "folder": str(desk.folder), "url": desk.url}

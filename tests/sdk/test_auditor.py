@@ -1,4 +1,4 @@
-"""The auditor beside a served market: it computes the bits that the worker did, from what is published alone."""
+"""The auditor beside a served market: it computes the worker's bits from the publication alone."""
 
 import signal
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class Erring(Requester):
 def test_an_auditor_reproduces_a_worker_s_answer_and_the_job_ends(
     market: Market, served: Service, tmp_path: Path
 ) -> None:
-    """The first answer is told otherwise, and computed twice more; the second is found at once."""
+    """The first answer is changed on its way, and computed twice more; the second is found at once."""
     job = market.train(
         nn.Linear(2, 2), nn.CrossEntropyLoss(), rows(), optimizer={"name": "sgd", "lr": 0.1}, rows=16, rounds=2,
         price="0.01 GRAD", replication=ALONE, audit={"probability": 1.0},

@@ -68,7 +68,7 @@ def store_runs(served: Service, job: TrainingJob, classes: tuple[str, str]) -> N
 
 
 def work(job: TrainingJob, *auditors: Auditor) -> list[list[bool]]:
-    """What each did until the job is over and nobody has anything to do: whether it was to calibrate."""
+    """Runs the auditors until the job is over and none has work; returns of each task whether it was to calibrate."""
     done: list[list[bool]] = [[] for _ in auditors]
 
     def idle() -> bool:

@@ -1,4 +1,4 @@
-"""What records a job's rounds elsewhere: each recorder with its own library, over one job that really ran."""
+"""Callbacks that record a job's rounds elsewhere: each with its own library, over one job that really ran."""
 
 from collections.abc import Mapping
 from io import StringIO
@@ -22,7 +22,7 @@ from tests.town import ALONE
 
 ROUNDS = 3
 BLOCK, HEADER = 1 << 15, 7
-"""Bytes of a block of an offline run's log, and of what stands before the rest of a split record."""
+"""Bytes of a block of an offline run's log, and of the header before the rest of a split record."""
 FIGURES = {"loss", "held_out/loss", "held_out/accuracy"}
 
 
@@ -35,7 +35,7 @@ def job(market: Market) -> TrainingJob:
 
 
 class Remembered:
-    """What a callback is told, in order."""
+    """A callback's calls, in order."""
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.told: list[Any] = []
@@ -118,7 +118,7 @@ def test_weights_and_biases_keeps_an_offline_run(
 
 
 def recorded(folder: Path) -> bytes:
-    """Returns what an offline run's log has so far: its own process writes it, and ends after the run."""
+    """Returns an offline run's log so far: its own process writes it, and ends after the run."""
     (kept,) = folder.glob("wandb/offline-run-*/*.wandb")
     whole = kept.read_bytes()
     return b"".join(whole[start + HEADER : start + BLOCK] for start in range(0, len(whole), BLOCK))

@@ -1,4 +1,4 @@
-"""A loss that compares rows with each other is another objective in parts, and the requester is told."""
+"""A loss that compares rows with each other is another objective in parts, and the requester is warned."""
 
 import warnings
 from collections.abc import Callable

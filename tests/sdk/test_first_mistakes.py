@@ -1,5 +1,5 @@
-"""What people try on the first day is taken, or refused in one sentence with what to write instead, before anything is
-sent: the market that these ask does not exist."""
+"""First attempts of newcomers are taken, or refused in one sentence with the right form, before anything is sent: the
+market of these tests does not exist."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Amounts as people write them: what is told can be given again, and what is no amount is refused."""
+"""Amounts as people write them: a printed one can be given again, and a malformed one is refused."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""`gradmarket new`: what it writes runs at once, on bundled data and on one's own."""
+"""`gradmarket new`: its scripts run at once, on bundled data and on one's own."""
 
 import json
 import os
@@ -126,7 +126,7 @@ def test_a_starter_script_s_mistake_is_printed_with_its_remedy(
 @FULL
 @pytest.mark.parametrize("kind", ["table", "private"])
 def test_an_interrupted_script_prints_that_the_job_goes_on(kind: str, written: Callable[..., Path]) -> None:
-    """Its market takes the connection and says nothing; the interrupt comes then."""
+    """Its market takes the connection and stays silent; the interrupt comes then."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         market = {"GRADMARKET_URL": f"http://127.0.0.1:{silent.getsockname()[1]}"}
         command = [sys.executable, str(written(kind) / "train.py")]

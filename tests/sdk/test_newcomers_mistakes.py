@@ -1,6 +1,6 @@
-"""The mistakes of a researcher's first days, replayed: each is told in one sentence with what to do in its place.
+"""The mistakes of a researcher's first days, replayed: each is refused in one sentence with its remedy.
 
-Whatever is tried, no job, token or webhook comes of it or is lost. Modules, losses and rows that cannot be sent have
+None of them creates or loses a job, token or webhook. Modules, losses and rows that cannot be sent have
 test_first_mistakes.py, and every option of every command tests/e2e/test_mistakes.py.
 """
 
@@ -572,7 +572,7 @@ def list_kept(market: Market) -> tuple[dict[str, tuple[str, list[str], str]], se
 
 
 def read_sentence(tried: Try, desk: Desk) -> str:
-    """The sentence and what to do, after a look that it is one, and that no traceback is above it."""
+    """Returns the sentence and its remedy, after a check that it is one, without a traceback above it."""
     try:
         answer = tried(desk)
     except MarketError as error:

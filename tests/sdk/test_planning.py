@@ -1,4 +1,4 @@
-"""Market.plan: what training would cost and take, before anything is sent and without a service."""
+"""Market.plan: the cost and the needs of training, before anything is sent and without a service."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Who trains where most workers have cards is told of the precision that suits them, and decides alone."""
+"""A requester is warned of the precision that suits workers with cards, and decides alone."""
 
 import warnings
 from typing import Any

@@ -40,7 +40,7 @@ def contents(*folders: Path) -> dict[Path, bytes]:
 
 @pytest.fixture(scope="module")
 def before(served: Service) -> dict[Path, bytes]:
-    """What other tests left on the service that they share: some publish whole datasets of these rows."""
+    """Returns the blobs of other tests on the shared service: some publish whole datasets of these rows."""
     return contents(served.data, served.data.parent / "logs")
 
 
@@ -157,7 +157,7 @@ WORTH = {"name": "worth", "floor": "0.001 GRAD", "ceiling": "0.03 GRAD", "draws"
 def test_holders_are_paid_by_worth_and_prove_all_of_it(
     example: dict[str, Any], tmp_path: Path, market: Market, served: Service
 ) -> None:
-    """Real workers take both payments of an answer, and find no fault in what they hold of the market."""
+    """Real workers take both payments of an answer, and find no fault in their records of the market."""
     job = market.job(example["main"](3, HOLDERS, tmp_path, price=WORTH, seed=2, deadlines=LONG).id)
     assert job.state == "finished"
     listed = f"{served.place.url}/v1/jobs/{job.id}"

@@ -232,7 +232,7 @@ def requester_of(served: Service) -> httpx.Client:
 
 
 def post(served: Service, **fields: Any) -> httpx.Response:
-    """By what anybody may send with curl."""
+    """Posts fields as anybody may send with curl."""
     job = {
         "name": "by curl", "model": {"architecture": "mlp", "arguments": {"hidden": [4]}}, "step": {"rows": 8},
         "optimizer": {"lr": 0.1}, "rounds": 1, "price": "1000000000", "replication": ALONE, **fields,

@@ -1,4 +1,4 @@
-"""How often those who act as one decide a task: the published figures, and a count of every way to draw them."""
+"""The odds that colluders decide a task: the published figures, and a count of every way to draw them."""
 
 from fractions import Fraction
 from itertools import product

@@ -1,4 +1,4 @@
-"""A small corner of docs/results/tolerance.md: two honest ways to compute one gradient, and what is not one of them."""
+"""A small part of docs/results/tolerance.md: two honest ways to compute one gradient, and lies."""
 
 from collections.abc import Iterator
 

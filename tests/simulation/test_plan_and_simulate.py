@@ -55,7 +55,7 @@ def test_a_plan_has_the_odds_that_colluders_decide(voted: str) -> None:
 
 @FULL
 def test_a_plan_has_a_ring_s_gains_under_it_and_under_others(voted: str) -> None:
-    """3f / (1 - (1 - f)^3) for who shares, and 3f / 3f(1 - f)^2 for who computes only where it does not decide."""
+    """3f / (1 - (1 - f)^3) for sharing, and 3f / 3f(1 - f)^2 for computing only where the ring does not decide."""
     found = run_json("job", "plan", voted, "--trust", "--json")["trust"]
     assert [row["sharing_pay"] for row in found["rows"]] == pytest.approx([1.107, 1.230, 1.370, 1.714], abs=1e-3)
     assert [row["lying_pay"] for row in found["rows"]] == pytest.approx([1.2346, 1.5625, 2.0408, 4.0], abs=1e-3)
@@ -138,7 +138,7 @@ def test_the_job_s_own_audits_count_unless_others_are_asked_about(tmp_path: Path
 
 
 def test_a_plan_has_the_odds_of_audits_by_windows(tmp_path: Path) -> None:
-    """One wrong window of thirty is the lie that they find most rarely, and the cost is of what they repeat."""
+    """One wrong window of thirty is the lie that they find most rarely, and the cost is that of repeated windows."""
     job = json.loads(Path(EXAMPLE).read_text()) | {"replication": {"name": "audited", "audit": 0.25}}
     step = {"kind": "local", "steps": 30, "rows": 4, "optimizer": {"lr": 0.1}}
     file, whole = tmp_path / "job.json", tmp_path / "whole.json"
