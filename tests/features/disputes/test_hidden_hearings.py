@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import select
 
 from gradmarket.market.features.disputes.questions import HEARING_S
-from gradmarket.market.features.log.job_log import encode_hearing
+from gradmarket.market.features.disputes.transcript import count_answers
+from gradmarket.market.features.log.job_log import encode_answers, encode_hearing
 from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.features.verify import VerdictCase, list_case_faults
 from gradmarket.market.terms import Hash, JobId, JobState, TaskState
@@ -126,3 +127,18 @@ def test_what_a_cancelled_task_shows_of_earlier_waves_is_no_fault(new_floor: New
         checks = jobs.load_publication(reader.get_one(Job, market.job)).checks
     assert (evidence.state, len(evidence.committed)) == (TaskState.CANCELLED, 2)
     assert list_case_faults(VerdictCase(market.context.domain, market.context.signer_address, checks, evidence)) == []
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_answers_of_a_panel_that_is_heard_again_are_counted_for_each_of_its_hearings(
+    new_floor: NewFloor, hidden: bool
+) -> None:
+    """The second hearing's number is no hidden answer of the first one; any other number is."""
+    market = traced(new_floor)
+    evidence, _, _ = hear(market)
+    (held,) = evidence.hearings or ()
+    again = held.model_copy(update={"questions": held.questions * 3})
+    counts = [count_answers(again), *([(7, 7)] if hidden else [])]
+    leaves = [Hash(hash_leaf(encode_answers(evidence.offer_digest, *held.sides, *each))) for each in counts]
+    (result,) = prove(market, evidence.model_copy(update={"hearings": (held, again)}), leaves)
+    assert any("more answers" in fault.detail for fault in result.faults) is hidden

@@ -1,7 +1,6 @@
 """Between classes a market's referee asks about later operations: each question has its whole time."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, cast
 
 from gradmarket.market.features.disputes.referee import Referee, Terms
@@ -19,16 +18,21 @@ LATE_S, AWAY_S = ANSWER_S - 1, 10 * ANSWER_S
 
 
 class _Here:
-    """What the referee's child computes, in this process."""
+    """What the referee's child computes, in this process, and how the time passes meanwhile."""
+
+    def __init__(self) -> None:
+        self.now = 0
 
     def redo(self, leaf: int, values: Sequence[bytes]) -> bytes:
         return redo_operation(task().operations, leaf, values)
 
     def judge(self, leaf: int, values: Sequence[bytes], results: Sequence[bytes]) -> bool | None:
+        self.now += AWAY_S
         return judge_results(task().operations, leaf, values, results)
 
 
 def test_a_later_operation_s_questions_have_their_whole_time_from_when_they_are_put() -> None:
+    """Also after the referee's own computations, whose time is no side's."""
     later = find_later("linear")
     other, course = spoil_both(later, lambda product: product + 1e-3), PlanCourse(task().operations.plan)
     roots = Hash(task().trace.root), Hash(other.root)
@@ -36,13 +40,14 @@ def test_a_later_operation_s_questions_have_their_whole_time_from_when_they_are_
     asks = [
         answer_as(side_of(key, task(), trace), course, terms) for key, trace in ((HONEST, task().trace), (LIAR, other))
     ]
-    referee, now, here = Referee(terms, course, 0), 0, RefereeCourse(cast(Any, _Here()), has_rows=True)
+    referee, child = Referee(terms, course, 0), _Here()
+    here = RefereeCourse(cast(Any, child), has_rows=True)
     while not referee.is_decided():
         asked, question = referee.open_question, referee.question
         for reply in (each for ask in asks for each in ask(asked, question)):
-            referee.receive(reply, now + LATE_S)
-        now += LATE_S + AWAY_S
-        _move_referee(referee, here, asked.number + 1, partial(float, now))
-        assert referee.is_decided() or referee.open_question.until == now + ANSWER_S
+            referee.receive(reply, child.now + LATE_S)
+        child.now += LATE_S + AWAY_S
+        _move_referee(referee, here, asked.number + 1, lambda: float(child.now))
+        assert referee.is_decided() or referee.open_question.until == child.now + ANSWER_S
     assert referee.verdict is not None
     assert (referee.verdict.wrong, referee.verdict.leaf) == (frozenset({address_of(LIAR)}), later)

@@ -9,17 +9,22 @@ from sqlalchemy import select
 
 from gradmarket.market.features.disputes.questions import HEARING_S
 from gradmarket.market.features.log.merkle import GrowingTree
+from gradmarket.market.features.verify import OVER
 from gradmarket.market.messages import LogHead
-from gradmarket.market.terms import Hash, JobState, TaskState
-from gradmarket.market.wire.evidence import PublishedEvidence
+from gradmarket.market.terms import Amount, Hash, JobState, ReplicaId, TaskState
+from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment
 from gradmarket.market.wire.log_proofs import LeafKind, PublishedHead
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord
 from gradmarket.public_audit.log_proof import prove_log
+from requester.features.log import leaf_rows
 from requester.features.log.leaf_rows import LogLeaf
 from requester.features.records.evidence_routes import evidence_of
 from requester.moves import ending
 from requester.store.locks import lock_row
-from requester.store.tables import Job, Task
+from requester.store.tables import Earned, Job, Task
+from tests.features.auditors.test_panels import TWO, sit
+from tests.features.disputes import test_auditors_heard as auditors_heard
+from tests.features.disputes.test_auditors_heard import two_auditors
 from tests.features.disputes.test_hearings import root_of, say, split, traced
 from tests.requester.market_fixture import MarketFixture
 
@@ -43,16 +48,25 @@ def list_logged(market: MarketFixture) -> list[LogLeaf]:
         return list(reader.session.scalars(select(LogLeaf).order_by(LogLeaf.number)))
 
 
-def prove(market: MarketFixture, leaves: Sequence[Hash]) -> ClauseResult:
-    """Audits the tasks that are shown by a signed head over these leaves."""
+def prove(market: MarketFixture, leaves: Sequence[Hash], paid: int | None = None) -> ClauseResult:
+    """Audits the tasks that are shown by a signed head over these leaves; `paid`: those that the batch of all pay
+    carries."""
     with market.context.reading() as reader:
         shown = {task.id: evidence_of(reader, reader.get_one(Task, task.id)) for task in market.tasks()}
     told = {task: PublishedEvidence.model_validate(each.model_dump(mode="json")) for task, each in shown.items()}
     head = LogHead(1, len(leaves), Hash(GrowingTree(leaves).compute_root()))
     fields = {"job": head.job, "size": head.size, "root": head.root, "signature": market.context.sign(head)}
     log = SimpleNamespace(leaves=leaves, head=PublishedHead(**fields), carried={})
+    payments = []
+    if paid is not None:
+        log.carried[0] = LogHead(1, paid, Hash(GrowingTree(leaves[:paid]).compute_root()))
+        payments = [
+            PublishedPayment(id=row.id, task=row.replica_id.rsplit("-", 2)[0], replica=ReplicaId(row.replica_id),
+                             worker=row.worker, amount=Amount(row.units), payload_root=row.digest, batch=0)
+            for row in market.all(Earned)
+        ]  # fmt: skip
     opened, domain = SimpleNamespace(signer=market.context.signer_address, unit=1, job=1), market.context.domain
-    record = {"evidence": told, "opened": opened, "domain": domain, "log": log, "payments": [], "closed": []}
+    record = {"evidence": told, "opened": opened, "domain": domain, "log": log, "payments": payments, "closed": []}
     return prove_log(cast(JobRecord, SimpleNamespace(**record)))
 
 
@@ -82,3 +96,24 @@ def test_what_happens_to_a_job_after_its_end_is_logged_with_its_event(new_floor:
     assert {LeafKind.HEARING, LeafKind.ANSWERS, LeafKind.RULING} <= {leaf.kind for leaf in list_logged(market)}
     proven = prove(market, [leaf.hash for leaf in list_logged(market)])
     assert (proven.faults, [line for line in proven.unseen if "not in the log" in line]) == ((), [])
+
+
+def test_a_panel_s_hearing_after_the_batch_of_its_task_s_pay_is_no_fault_and_one_that_is_left_out_is(
+    new_floor: NewFloor,
+) -> None:
+    """Pay waits for no audit."""
+    market = traced(new_floor, audit=TWO)
+    auditors = two_auditors(market)
+    with market.context.begin() as work:
+        leaf_rows.append_leaves(work, work.get_one(Job, market.job))
+    paid = len(list_logged(market))
+    sit(*auditors)
+    auditors_heard.say(market, auditors[0])
+    market.lapse(HEARING_S + 1.0)
+    assert market.state() == JobState.FINISHED
+    logged = list_logged(market)
+    (hearing,) = (leaf for leaf in logged if leaf.kind == LeafKind.HEARING)
+    assert (market.tasks()[0].state in OVER, hearing.number >= paid) == (True, True)
+    assert prove(market, [leaf.hash for leaf in logged], paid).faults == ()
+    (fault,) = prove(market, [leaf.hash for leaf in logged if leaf is not hearing], paid).faults
+    assert "the hearing of" in fault.about
