@@ -1,4 +1,4 @@
-"""What must hold after every step, whoever did what."""
+"""Invariants that hold after every step of any party."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ def _agreed(task: Task, replica: Replica) -> bool:
 
 
 def vindicated(market: MarketFixture, row: Earned, task: Task) -> bool:
-    """Whether it was paid for what an audit found, against its own quorum."""
+    """Returns whether it was paid by an audit's result, against its own quorum."""
     (replica,) = market.all(Replica, Replica.id == row.replica_id)
     found = [audit.root for audit in list_audits(market, task) if audit.state == AuditState.FAILED]
     return replica.root in found and replica.root != task.root and row.digest == bytes.fromhex(replica.root[7:])

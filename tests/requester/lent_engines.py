@@ -1,4 +1,4 @@
-"""What one test market leaves to the next: its engines, which have compiled every statement, and their database's path.
+"""Engines that one test market passes to the next, with all statements compiled, and their database's path.
 
 An engine compiles each statement once. All of a market's take a quarter of a second, and a short test takes a half.
 """
@@ -39,7 +39,7 @@ class LentDatabase:
         return idle.pop() if idle else open_engine(self.url)
 
     def take_back(self, engine: Engine) -> None:
-        """Closes what the engine has open. PostgreSQL's is not lent again: each database there has its own name."""
+        """Closes the engine's connections. PostgreSQL's is not lent again: each database there has its own name."""
         engine.dispose()
         if not is_shared(engine):
             _ENGINES[self.url].append(engine)

@@ -1,4 +1,4 @@
-"""The requester's auditor on the market fixture: it computes as an honest worker does, and may be told to err."""
+"""The requester's auditor on the market fixture: it computes as an honest worker does, or errs on demand."""
 
 from typing import Any
 
@@ -74,7 +74,7 @@ class SimAuditor:
             auditor_payloads.accept_delivery(context, want, arrival)
 
     def answer(self, claimed: Claimed, again: int = 0) -> bool:
-        """Runs the task once, after so many runs; whether it is to do so again."""
+        """Runs the task once, after `again` runs; returns whether to run it again."""
         if claimed.panel:
             self.sit(claimed)
             return False
@@ -102,7 +102,7 @@ class SimAuditor:
         )
 
     def sketched(self, claimed: Claimed, again: int = 0, **changes: Any) -> SketchAnswer:
-        """What it says of a task to calibrate with; `changes` are what somebody else would say instead."""
+        """Returns its answer to a calibrating task; `changes` are a cheater's."""
         fields = {
             "auditor": self.name,
             "determinism_class": self.determinism_class,
@@ -113,7 +113,7 @@ class SimAuditor:
         return SketchAnswer(**(fields | changes))
 
     def work(self) -> int:
-        """Everything that is due, and what follows; how many runs that took."""
+        """Runs everything due and its consequences; returns the number of runs."""
         runs = 0
         while claimed := self.claim():
             tried = 0
@@ -126,7 +126,7 @@ class SimAuditor:
     def play(self, passes: int = 40) -> None:
         """The market goes on with this auditor at work, until the job is over or waits for people."""
         for _ in range(passes):
-            self.market.request_work()  # what it holds may rest on parameters that were taken back: it hears so first
+            self.market.request_work()  # its leases may rest on parameters that were taken back: it learns so first
             self.market.take_turns()
             self.market.lapse(2.0)
             self.work()

@@ -1,6 +1,6 @@
 """A market in one thread: the real stages over a real database and real blobs, driven step by step by a settable clock.
 
-What HTTP, the chain and the runner would bring is brought by hand: a published and funded job, and reserved money.
+The effects of HTTP, the chain and the runner are set by hand: a published and funded job, and reserved money.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -69,7 +69,7 @@ LAYOUT = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("w", (4,), "gradie
 COUNTER = "n"
 PRICE = 10
 BESIDE = {"audits", "part_merges", "leftovers"}
-"""Features whose stages run earlier, are a merge's own, or delete what no test of a job has."""
+"""Features whose stages run earlier, are a merge's own, or delete rows that no test of a job has."""
 STAGES: tuple[Stage, ...] = (
     *(plan, assign, close, judge, aggregate, expire),
     *(stage for feature in FEATURES if feature.review is not None for stage in feature.stages),
@@ -204,7 +204,7 @@ class MarketFixture:
         self.context = self._open()
 
     def another(self) -> Context:
-        """What another process on the same database and blobs works with."""
+        """Returns the context of another process on the same database and blobs."""
         return self._open()
 
     def _shut(self) -> None:
@@ -359,7 +359,7 @@ class MarketFixture:
         raise AssertionError("it never came")
 
     def lapse(self, seconds: float) -> None:
-        """Nobody says anything for so long."""
+        """Moves the clock without any message."""
         self.clock.now += seconds
         self.drive()
 
@@ -369,7 +369,7 @@ class MarketFixture:
             self.request_work(*workers)
 
     def request_work(self, *workers: SimWorker) -> None:
-        """They ask for work, and hear what there is for them."""
+        """The workers ask for work and receive their answers."""
         self._poll(workers, lambda _worker: {})
         self.drive()
         self._receive_answers(workers)
@@ -407,7 +407,7 @@ class MarketFixture:
         for worker, told in zip(asking, answers, strict=True):
             worker.take_in(PollAnswer.model_validate_json(told.model_dump_json()))
 
-    # what the rows hold
+    # contents of the rows
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
@@ -459,7 +459,7 @@ class MarketFixture:
             )
 
     def earned(self) -> dict[str, int]:
-        """In units, by worker; without what was dropped."""
+        """Returns the earned units by worker, without dropped pay."""
         sums: dict[str, int] = {}
         for row in self.all(Earned, ~(Earned.waits & Earned.revoked)):
             sums[row.worker] = sums.get(row.worker, 0) + row.units
@@ -476,7 +476,7 @@ class MarketFixture:
     def final_parameters(self) -> str:
         return str(self.rounds()[-1].updated)
 
-    # what people do
+    # acts of people
 
     def resume(self) -> None:
         with self.context.begin() as work:

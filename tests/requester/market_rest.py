@@ -1,4 +1,4 @@
-"""What a stage that found nothing would find again: nothing, until a table that it reads is written or time passes.
+"""Skips stages that found nothing until a table that they read is written or time passes.
 
 The same holds of a draw that leased nothing: it is of the rows and the clock alone.
 """
@@ -29,7 +29,7 @@ class Rest:
         self._reads: set[str] = set()
         self._idle: dict[Stage, tuple[float, dict[str, int]]] = {}
         self._vain: dict[tuple[Stage, str], tuple[float, float, dict[str, int]]] = {}
-        """Runs that only waited: the clock, the seconds that they ask for, and the commits to what they read."""
+        """Runs that only waited: the clock, the seconds that they ask for, and the commits to their tables."""
 
     def watch(self, engine: Engine) -> None:
         for name, hear in self._listeners.items():
@@ -58,7 +58,7 @@ class Rest:
             self._idle[stage] = now, {table: seen.get(table, 0) for table in self._reads}
 
     def ran(self, stage: Stage, row_id: str, now: float, context: Context) -> float | None:
-        """Runs the stage on the row, unless it is a draw that would wait again as it did; what it returns."""
+        """Runs the stage on the row, unless it is a draw that would wait again; returns its result."""
         if stage is not assign:
             return stage.run(context, row_id)
         since, wait, writes = self._vain.pop((stage, row_id), (None, 0.0, {}))

@@ -62,7 +62,7 @@ class WindowWorker(SimWorker):
             self.serve()
 
     def serve(self) -> int:
-        """Brings what it is asked for; how many states that is."""
+        """Uploads the requested states; returns their number."""
         asked = state_upload.list_asked_states(self.market.context, self.address).states
         for request in asked:
             self.bring_state(request.digest, self.state(request.replica, request.digest))
@@ -73,7 +73,7 @@ class WindowWorker(SimWorker):
         return self._task(held.lease.offer).state_at(digest)
 
     def bring_state(self, digest: Digest, state: bytes) -> None:
-        """As the HTTP door takes it: what is wanted first, then the bytes."""
+        """As the HTTP route takes it: first the request, then the bytes."""
         context = self.market.context
         want = state_upload.load_wanted_state(context, self.address, digest)
         with context.blobs.receive() as incoming:

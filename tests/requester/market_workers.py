@@ -1,4 +1,4 @@
-"""Simulated workers: the key, the checks and the messages of a real one; what it computes and withholds is chosen."""
+"""Simulated workers: the key, the checks and the messages of a real one, with chosen computing and withholding."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def key_of(name: str) -> PrivateKey:
 
 
 def honest_answer(parameters: dict[str, np.ndarray], seed: bytes) -> Arrays:
-    """What every honest worker computes: a function of the parameters and the task's seed alone."""
+    """Returns every honest worker's answer: a function of the parameters and the task's seed alone."""
     noise = np.random.default_rng(int.from_bytes(seed[:8], "big")).standard_normal(4).astype(np.float32)
     return {
         "loss": np.array(np.square(parameters["w"]).sum(), np.float32),
@@ -63,7 +63,7 @@ class SimWorker(Scripted):
         super().__init__(key, behaviour, determinism_class)
         self.market = market
         self.acknowledged: dict[ReplicaId, ReplicaState] = {}
-        """Told of, but never known: the answer that brought the lease was lost."""
+        """States of unknown replicas, whose lease was in a lost answer."""
         self.voucher: SignedVoucher | None = None
 
     # the steps of a turn, each of its own for tests that stop between them
@@ -73,7 +73,7 @@ class SimWorker(Scripted):
         self.market.take_turns(self)
 
     def finish_turn(self) -> None:
-        """Uploads what is wanted."""
+        """Uploads the requested payloads."""
         for held in list(self.held.values()):
             if held.wanted and not held.brought and self.behaviour.uploads and held.state == ReplicaState.AGREE:
                 self.upload(self._put(held, brought=True))
@@ -134,7 +134,7 @@ class SimWorker(Scripted):
 
     @property
     def waiting(self) -> str:
-        """Why it has no lease, as a poll that waited in vain is told; each turn would ask much to say it."""
+        """The reason of its missing lease, as a poll that waited in vain gets it; costly in each turn."""
         return outbox.last_answer(self.market.context, self.newest_poll).waiting
 
     @property
@@ -173,7 +173,7 @@ class SimWorker(Scripted):
         )
 
     def upload(self, held: Held, data: bytes | None = None) -> PollAnswer:
-        """As the HTTP door takes it: what is wanted first, then the bytes with their root.
+        """As the HTTP route takes it: first the request, then the bytes with their root.
 
         Raises MarketError where that is not wanted.
         """
@@ -200,7 +200,7 @@ class SimWorker(Scripted):
             raise NotFound(item.detail) if item.code == "not_found" else Refused(item.detail)
         return told
 
-    # what it is told
+    # messages that it receives
 
     def _check(self, struct: signing.Struct, signature: bytes) -> None:
         signing.check_struct_signature(
@@ -245,7 +245,7 @@ def part_of(held: Held) -> PayloadPart:
 
 
 def answered(market: MarketFixture, worker: SimWorker, said: PollRequest) -> PollAnswer:
-    """What a poll that has waited would be told."""
+    """Returns the answer to a poll that has waited."""
     (told,) = outbox.load_poll_answers(market.context, [outbox.Poll(worker.address, said)])
     return told
 

@@ -1,4 +1,4 @@
-"""The file that says where the service is: whoever waits for it reads all of it or nothing."""
+"""The file with the service's address: a reader gets all of it or nothing."""
 
 import threading
 from pathlib import Path

@@ -61,7 +61,7 @@ def test_an_answer_sent_again_gets_the_same_verdict(alone: MarketFixture) -> Non
 
 
 def test_killed_at_any_step_it_pays_the_answer_once(alone: MarketFixture) -> None:
-    """Killed with the bytes on disk and nothing committed, and again with all committed and nothing told."""
+    """Killed with the bytes on disk and nothing committed, and again with all committed and nothing sent."""
     (worker,) = alone.workers
     lease, said = worker.newest().lease, build_answer(worker)
     want = wants(alone, worker, lease.replica, lease.fence, said)
@@ -147,7 +147,7 @@ def test_an_answer_without_its_payload_is_asked_for_it(alone: MarketFixture) -> 
 
 @pytest.mark.parametrize("together", [True, False])
 def test_no_other_payload_than_the_revealed_one_is_accepted(alone: MarketFixture, together: bool) -> None:
-    """Two answers for one replica: the first is what stands, the second is what the payload was granted for.
+    """Two answers for one replica: the first stands, and the payload was granted for the second.
 
     together: in one request; else the first comes by itself while the payload is under way.
     """

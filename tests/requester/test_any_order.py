@@ -24,7 +24,7 @@ from tests.requester.market_workers import SimWorker
 SPEC: dict[str, Any] = {"rounds": 2, "tasks_per_round": 2}
 PATIENT = {"max_strikes": 10**6, "max_attempts": 10**6}
 SHARE = {"sqlite": 16, "postgresql": 50}
-"""Of so many examples of the profile one is played, and at least one: each is a market of its own."""
+"""One of this many examples of the profile is played, and at least one: each is a market of its own."""
 MOODS = (HONEST, IDLE, COMMIT_AND_STALL, WITHHOLDER)
 HONEST_WORKERS, CHEATERS = 4, 2
 WORKERS = st.integers(0, HONEST_WORKERS + CHEATERS - 1)

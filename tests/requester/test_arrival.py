@@ -1,4 +1,4 @@
-"""A payload that is looked at while it comes is found to be what it is, however its bytes are cut."""
+"""A payload inspected on arrival gets the same result for any pieces."""
 
 import asyncio
 import random

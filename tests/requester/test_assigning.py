@@ -1,4 +1,4 @@
-"""Who is drawn for a task, who is not, and what either is told."""
+"""The draw of workers for a task, and the reasons of those that are not drawn."""
 
 from typing import Any
 
@@ -217,7 +217,7 @@ def test_suspended_workers_do_not_pin_the_class(new_floor) -> None:  # type: ign
 
 @FULL
 def test_polling_ten_times_as_often_wins_no_more_tasks(new_floor) -> None:  # type: ignore[no-untyped-def]
-    """While all who are idle have asked, the draw does not look at who asked first or how often."""
+    """While all idle workers have asked, the draw ignores the order and number of their polls."""
     market = new_floor(rounds=12, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     eager, *calm = [market.worker() for _ in range(4)]
 
@@ -298,7 +298,7 @@ def test_a_polling_worker_has_no_account_until_its_turn_in_a_job_it_wants(new_fl
 
 
 def test_newcomers_that_gave_their_places_back_keep_no_money_from_the_others(new_floor) -> None:  # type: ignore[no-untyped-def]
-    """Three that say a task cannot be computed, and go on asking, would hold up a job that only newcomers serve."""
+    """Three that claim a task cannot be computed, and go on asking, would hold up a job that only newcomers serve."""
     market = new_floor()
     claimants = [market.worker() for _ in range(3)]
     market.gather()
@@ -314,7 +314,7 @@ def test_newcomers_that_gave_their_places_back_keep_no_money_from_the_others(new
 
 @FULL
 def test_a_split_reserves_for_more_newcomers_than_a_round_begins_with(new_floor) -> None:  # type: ignore[no-untyped-def]
-    """Otherwise a cheat at work, and who joined after it, keep the money from those that would outvote it."""
+    """Otherwise a cheat at work, and workers that joined after it, keep the money from those that would outvote it."""
     market = new_floor(replication={"name": "fixed", "replicas": 3, "max_replicas": 7})
     for behaviour in (NOISE, COMMIT_AND_STALL, COMMIT_AND_STALL):
         market.worker(behaviour, reserved=PRICE)

@@ -1,4 +1,4 @@
-"""What anybody is told of a task while workers are at it."""
+"""The public view of a task while workers compute it."""
 
 from sqlalchemy import select
 
@@ -16,7 +16,7 @@ def build_evidence(market: MarketFixture) -> TaskEvidence:
 
 
 def test_a_task_s_workers_are_published_only_once_the_wave_is_closed(new_floor) -> None:  # type: ignore[no-untyped-def]
-    """Who saw that it is alone, or among its own, would cheat just then."""
+    """A worker that saw itself alone, or among its own, would cheat just then."""
     market = new_floor()
     workers = [market.worker() for _ in range(3)]
     market.gather()

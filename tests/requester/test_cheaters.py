@@ -54,7 +54,7 @@ def test_a_gradient_on_stale_parameters_has_another_root(new_floor) -> None:  # 
 
 
 def test_two_colluders_of_three_hold_the_quorum(new_floor) -> None:  # type: ignore[no-untyped-def]
-    """The limit of voting, told plainly: only separation and audits stand against a majority."""
+    """The limit of voting: only separation and audits stand against a majority."""
     market = new_floor()
     colluders = [market.worker(scaled(3.0)), market.worker(scaled(3.0))]
     honest = market.worker()

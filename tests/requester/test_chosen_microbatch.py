@@ -1,4 +1,4 @@
-"""A job that names no microbatch gets one by what workers' devices hold: in its publication, so in every offer."""
+"""A job without a microbatch gets one by the memory of workers' devices: in its publication, so in every offer."""
 
 from collections.abc import Callable
 from typing import Any

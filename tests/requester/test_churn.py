@@ -20,7 +20,7 @@ from tests.requester.test_overlapped_rounds import final_bytes
 NewFloor = Callable[..., MarketFixture]
 WORKERS, REPLACED, TURNS = 6, 2, 8
 TURN_S = 4.0
-"""A third of the workers is replaced after so many turns of everybody, half a minute; leases last 20 s."""
+"""Seconds of a turn of everybody: a third of the workers is replaced each half minute; leases last 20 s."""
 VOTED = {"name": "fixed", "replicas": 3, "max_replicas": 5}
 ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 SPEC: dict[str, Any] = {"rounds": 4, "tasks_per_round": 3}

@@ -78,7 +78,7 @@ def capture_queries(market: MarketFixture) -> Iterator[list[tuple[str, Any]]]:
 
 
 def crowd(market: MarketFixture, rows: int) -> None:
-    """Many tasks that are over, and workers that have gone, each with a replica: what a long-lived market has."""
+    """Adds the rows of a long-lived market: many ended tasks and gone workers, each with a replica."""
     (task,), now = market.tasks(), market.clock()
     columns = {column.key: getattr(task, column.key) for column in Task.__mapper__.columns}
     tasks = [

@@ -1,4 +1,4 @@
-"""Nobody is told an answer that a further attempt at its task could use: all routes, all roles, at every state."""
+"""No answer is published that a further attempt at its task could use: all routes, all roles, at every state."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ def floor_ledger(ledger: Ledger) -> Ledger:
 
 
 class Reader:
-    """Reads every GET route as everybody, and remembers which task's honest root it saw first while what was open."""
+    """Reads every GET route as everybody, and records each honest root with the tasks open at its first sight."""
 
     def __init__(self, market: MarketFixture) -> None:
         self.market = market
@@ -92,7 +92,7 @@ class Reader:
         parameters = {"signer": "0x" + "11" * 20} if place.endswith("/audits/hearings") else parameters
         answer = await client.get(place, params=parameters, headers=caller)
         early = 409 if place.endswith("/claims") else 404  # rounds are claimed once their job has ended
-        short = 422 if place.endswith("/log/consistency") else early  # no log is as long as what is asked for
+        short = 422 if place.endswith("/log/consistency") else early  # no log is as long as the requested one
         assert answer.status_code in (200, 307, 401, 403, 404, 503, short), (place, answer.text)
         return answer.content
 
@@ -117,7 +117,7 @@ class Reader:
                 }
 
     def _batch(self) -> Iterator[bytes]:
-        """What settlement would put on-chain now."""
+        """Yields the batch that settlement would put on-chain now."""
         with self.market.reading() as reader:
             job = self.market.the_job()
             draft = settlement_batches._find_due_batch(reader, job, AT_ONCE, self.market.clock())
@@ -136,7 +136,7 @@ class Reader:
         raise AssertionError("it never came")
 
     def copied(self) -> set[str]:
-        """Tasks that could still be answered when their answer was told."""
+        """Returns the tasks that could still be answered when their answer was published."""
         return {
             task.id
             for task in self.market.tasks()
@@ -149,7 +149,7 @@ def over(market: MarketFixture) -> Callable[[], bool]:
 
 
 def outvoted(new_floor: NewFloor, **spec: Any) -> MarketFixture:
-    """Two liars who outvote an honest worker, in a job whose every task is audited."""
+    """Returns a market with two liars that outvote an honest worker, in a job whose every task is audited."""
     market = new_floor(audit={"probability": 1.0}, **spec)
     market.worker(LIE), market.worker(LIE), market.worker()
     return market
@@ -203,7 +203,7 @@ def test_a_diverged_answer_is_not_published_before_it_is_asked_for_again(new_flo
 
 
 def revealed(new_floor: NewFloor) -> tuple[MarketFixture, SimWorker]:
-    """A task whose payload is asked for, and who was outvoted on it."""
+    """Returns a market with a task whose payload is requested, and the outvoted worker."""
     market = new_floor()
     market.worker(), market.worker()
     liar = market.worker(LIE)

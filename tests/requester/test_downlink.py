@@ -1,4 +1,4 @@
-"""A job whose rounds publish updates in few bytes: what its tasks start from is what whoever follows them has."""
+"""A job whose rounds publish updates in few bytes: its tasks start from the parameters of every follower."""
 
 from collections.abc import Callable
 from typing import Any
@@ -163,7 +163,7 @@ def test_without_a_downlink_nothing_is_published_and_it_ends_elsewhere(new_floor
 def test_after_a_crash_it_is_replayed_to_the_same_bits(
     new_floor: NewFloor, crashes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the codes left out is a part of the optimizer's stored and replayed state."""
+    """The error left out by the codes is a part of the optimizer's stored and replayed state."""
     monkeypatch.setattr(snapshots, "SMALL", 0)
     market = new_floor(settings=SELDOM, **ALONE)
     market.worker()

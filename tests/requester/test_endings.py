@@ -1,4 +1,4 @@
-"""Rounds that close early, and jobs that end: what was committed in time is judged and paid, the rest is called off."""
+"""Rounds that close early, and jobs that end: commitments in time are judged and paid, the rest is cancelled."""
 
 from datetime import UTC, datetime
 
@@ -216,7 +216,7 @@ def test_a_paused_job_gives_no_lease_and_still_judges(new_floor) -> None:  # typ
 
 @FULL
 def test_parameters_that_do_not_change_are_not_dropped_while_a_round_needs_them(new_floor) -> None:  # type: ignore[no-untyped-def]
-    """Equal content is one blob: what one round no longer needs another one may."""
+    """Equal content is one blob: another round may need it still."""
     market = new_floor(rounds=6, optimizer={"name": "sgd", "lr": 1e-30})
     for _ in range(3):
         market.worker()

@@ -35,7 +35,7 @@ ALONE = {"replicas": 1, "max_replicas": 1}
 
 
 class Shared(DiskBlobs):
-    """Another process drops a blob just after this one has kept it, as often as `after` says so."""
+    """Another process may delete a blob just after this one has stored it: `after` is called then."""
 
     def __init__(self, root: Any, after: Callable[[Digest], None]) -> None:
         super().__init__(root)
@@ -91,7 +91,7 @@ def test_a_job_names_no_blob_that_another_has_dropped(new_floor: Callable[..., A
 
 
 def test_an_answer_takes_no_upload_of_equal_content_with_it(new_floor: Callable[..., Any]) -> None:
-    """Else who has a job and a worker of its own deletes any partition of another job."""
+    """Else the owner of a job and a worker could delete any partition of another job."""
     market = new_floor()
     stays, goes = b"a partition of another job", b"an answer"
     for data in (stays, goes):
@@ -116,7 +116,7 @@ class Echo(SimWorker):
 
 
 def padded(length: int) -> Layout:
-    """Returns the layout of an int8 payload of so many bytes: few gradients, and buffers for the rest."""
+    """Returns the layout of an int8 payload of `length` bytes: few gradients, and buffers for the rest."""
     loss = LayoutEntry("loss", (), "loss")
     for count in range(400, 1, -1):
         weight = LayoutEntry("w", (count,), "gradient")

@@ -82,7 +82,7 @@ def test_a_draft_of_another_release_is_published_under_the_rules_of_this_one(new
 
 
 def test_a_round_that_cannot_be_evaluated_closes_and_its_job_pauses(new_floor: Callable[..., Any]) -> None:
-    """The parameters are not what the evaluation reads: nobody's gradient is lost, and no sweep tries for ever."""
+    """The evaluation reads other parameters: nobody's gradient is lost, and no sweep tries for ever."""
     market = new_floor(**ALONE, evaluation={"partition": "test"})
     market.stages = tuple(stage for stage in market.stages if stage is not aggregate)
     drafted(market, linear())

@@ -1,4 +1,4 @@
-"""A data folder has one service: a second one is told which process has it."""
+"""A data folder has one service: a second one is refused with the first one's process."""
 
 import os
 import subprocess

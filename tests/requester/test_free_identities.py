@@ -77,7 +77,7 @@ def test_a_flood_of_fresh_liars_delays_its_own_share_of_tasks_alone(new_floor: N
 
 
 def play_with_fresh(market: MarketFixture, auditor: SimAuditor, leave: Callable[[SimWorker], None]) -> list[SimWorker]:
-    """A fresh identity asks whenever the one before has a place, and `leave` is what each does with its own."""
+    """A fresh identity asks whenever the one before has a place; each leaves its own by `leave`."""
     fresh = [market.worker()]
     market.workers.remove(fresh[0])
     market.one_by_one = True
@@ -97,7 +97,7 @@ def play_with_fresh(market: MarketFixture, auditor: SimAuditor, leave: Callable[
 
 @FULL
 def test_fresh_identities_that_reserve_places_and_leave_cost_a_round_one_more_answer(new_floor: NewFloor) -> None:
-    """The first keeps its place for a whole lease; from then on a proven one takes over what is late."""
+    """The first keeps its place for a whole lease; from then on a proven one takes over late places."""
     market, auditor = open_job(new_floor, rounds=8, replication={"audit": 1e-9})
     honest = [market.worker() for _ in range(5)]
     prove(market, *honest)

@@ -1,4 +1,4 @@
-"""A payload that passes the service by is held to what one is that does not: its length, its root, its door."""
+"""A payload uploaded past the service has the same rules as any other: its length, its root, its address."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""What a sweep costs that finds nothing to do: the same, however many jobs run."""
+"""The cost of a sweep that finds nothing to do: the same for any number of running jobs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

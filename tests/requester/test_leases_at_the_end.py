@@ -1,4 +1,4 @@
-"""A job that ends pays what comes in the leases of its tasks that one replica decides, and nothing that is wrong."""
+"""An ending job pays right answers in the leases of tasks that one replica decides, and no wrong ones."""
 
 from collections.abc import Callable
 

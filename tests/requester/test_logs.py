@@ -14,7 +14,7 @@ from requester import logs
 
 
 class Written(io.StringIO):
-    """A stream that remembers what each call gave it; between two calls another thread may write."""
+    """A stream that records each call's text; between two calls another thread may write."""
 
     def __init__(self) -> None:
         super().__init__()

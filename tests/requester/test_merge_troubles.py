@@ -1,4 +1,4 @@
-"""A merge that fails says so on the job; what two jobs have in common is dropped for neither."""
+"""A failing merge is the job's reason; a blob of two jobs is deleted for neither."""
 
 import errno
 import os

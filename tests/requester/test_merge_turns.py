@@ -1,4 +1,4 @@
-"""A job whose rounds are measured for minutes holds up neither another job's rounds nor what is posted."""
+"""A job whose rounds are measured for minutes holds up neither another job's rounds nor new jobs."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ SLOW, QUICK = "00000000000000bb", "00000000000000dd"
 
 
 class HeldModels(ModelRunner):
-    """Evaluates no round of one job until the test lets it."""
+    """Evaluates no round of one job until the test releases it."""
 
     def __init__(self, held: str) -> None:
         super().__init__()

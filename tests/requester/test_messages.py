@@ -314,7 +314,7 @@ def test_an_upload_after_the_next_worker_was_asked_is_refused_and_pays_nobody_tw
     check_books(uploading)
 
 
-# what is told
+# answers to polls
 
 
 def test_unconfirmed_verdicts_and_vouchers_are_sent_again(uploading: MarketFixture) -> None:

@@ -141,7 +141,7 @@ def test_metrics_that_would_hold_up_other_jobs_are_refused_and_hold_up_none(
 
 @pytest.mark.parametrize("part", ["evaluation", "metrics"])
 def test_no_metric_takes_the_place_of_the_held_out_loss(new_floor: Floor, part: str) -> None:
-    """The cheating requester: what answers are worth is paid by the loss, so a figure of another meaning pays less."""
+    """The cheating requester: worth is paid by the loss, so a figure of another meaning would pay less."""
     document = json.loads(getattr(made(), part))
     document["metrics"]["loss"] = next(iter(document["metrics"].values()))
     job = drafted(new_floor(), **{part: canonical(document)})

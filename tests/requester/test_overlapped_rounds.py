@@ -156,7 +156,7 @@ def test_a_crash_during_the_merge_of_a_round_changes_nothing(new_floor: NewFloor
     check_formula_end(market)
 
 
-# what a wrong answer does
+# effects of a wrong answer
 
 
 class Stale(SimWorker):
@@ -196,7 +196,7 @@ def test_gradients_from_other_parameters_are_found_by_an_audit_and_taken_back(ne
     SimAuditor(market).play()
     check_formula_end(market)
     assert market.events("audit_failed")
-    assert [event["round"] for event in market.events("rewound")] == [1]  # round 0 starts where it says it does
+    assert [event["round"] for event in market.events("rewound")] == [1]  # round 0 starts from its own parameters
     assert cheat.address in {worker for event in market.events("audit_failed") for worker in event["workers"]}
 
 
@@ -255,7 +255,7 @@ def test_the_rounds_that_audits_may_take_back_keep_what_they_start_from(new_floo
     assert [one.state for one in audits_of(market)] == ["passed"] * 16
 
 
-# what is told, paid and stopped
+# publishing, paying and stopping
 
 
 @FULL

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 def at_once(*acts: Callable[[], T]) -> list[T]:
-    """Lets all begin at the same moment; their results, or the first error."""
+    """Runs all from the same moment on; returns their results, or raises the first error."""
     start = threading.Barrier(len(acts))
 
     def run(act: Callable[[], T]) -> T:
@@ -396,7 +396,7 @@ def test_a_stage_waits_for_no_reader(new_floor) -> None:  # type: ignore[no-unty
 
 
 def test_earnings_are_numbered_as_they_are_committed(new_floor) -> None:  # type: ignore[no-untyped-def]
-    """Who reads payments by their numbers, and has read one, misses none that another transaction still holds."""
+    """A reader of payments by their numbers misses none that another transaction still holds."""
     market = new_floor()
     for _ in range(3):
         market.worker()

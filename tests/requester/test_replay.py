@@ -1,4 +1,4 @@
-"""The optimizer's state is stored now and then; what was merged since is merged again, to the same bits."""
+"""The optimizer's state is stored now and then; later rounds are merged again, to the same bits."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ def _no_state_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def merged(market: MarketFixture, number: int) -> Callable[[], bool]:
-    """Whether so many rounds are merged."""
+    """Returns whether this many rounds are merged."""
     return lambda: sum(row.state == RoundState.CLOSED for row in market.rounds()) >= number
 
 
@@ -79,7 +79,7 @@ def test_after_a_crash_the_rounds_since_the_snapshot_are_replayed(new_floor: New
 
 @FULL
 def test_two_processes_in_turns_give_the_same_bits(new_floor: NewFloor) -> None:
-    """Each goes on from what it has at hand, over the rounds that the other merged."""
+    """Each continues from its own state, over the rounds that the other merged."""
     undisturbed = played(new_floor(settings=SELDOM, **ALONE))
     market = new_floor(settings=SELDOM, **ALONE)
     market.worker()

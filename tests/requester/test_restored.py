@@ -1,5 +1,5 @@
-"""A copy of the database is put back while workers poll: they know of rounds that it does not, and the job says why it
-waits, whatever was in flight when the copy was made; and it goes on with others."""
+"""A copy of the database is put back while workers poll: they know of rounds that it does not. The job has its reason
+to wait, for any work in flight at the copy, and goes on with other workers."""
 
 import sqlite3
 from contextlib import closing
@@ -43,7 +43,7 @@ def test_a_restored_job_has_the_reason_of_workers_that_ask_for_nothing(new_floor
         told.append(market.why_waiting())
     assert all(told[20:]), "a further attempt at the task is not news of its workers"
     assert Idle.ASKS_NOTHING in told[-1]
-    market.workers.clear()  # a scripted worker asks on for what the copy does not know
+    market.workers.clear()  # a scripted worker goes on about replicas that the copy does not know
     market.play(*(market.worker() for _ in range(3)))
     assert market.state() == JobState.FINISHED
     check_books(market)

@@ -83,7 +83,7 @@ class Relay:
                 if not self._upload(client, market, head, length):
                     break
             for end in (client, market):
-                end.shutdown(socket.SHUT_RDWR)  # a thread still reads there, so closing alone would tell nobody
+                end.shutdown(socket.SHUT_RDWR)  # a thread still reads there, and closing alone would not reach it
 
     def _upload(self, client: socket.socket, market: socket.socket, head: bytes, length: int) -> bool:
         less, there = self.less.pop(0) if self.less else (0, 0)

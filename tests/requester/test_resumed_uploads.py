@@ -218,7 +218,7 @@ def test_an_upload_goes_on_after_the_service_was_ended(door: Door) -> None:
 
 
 class Bucket(DiskBlobs):
-    """A store that gives out addresses, and remembers for what."""
+    """A store that gives out addresses, and records their names."""
 
     def missing_parts(self, name: str, length: int) -> list[PartAddress]:
         return [
@@ -256,7 +256,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def slow(door: Door, looked: list[int], pieces: int, seconds: float) -> None:
-    """So many pieces come, each after so many seconds of the market's clock."""
+    """Sends `pieces` pieces, each after `seconds` of the market's clock."""
     with door.sending(0, sent_bytes(len(door.payload), 0)) as connection:
         body = door.body(0)
         at = len(body) - sent_bytes(len(door.payload), 0)

@@ -1,4 +1,4 @@
-"""Who answers nobody: every state has an exit, a strike where an answer was owed, and pay for nothing."""
+"""Silent workers: every state has an exit, a strike where an answer was owed, and no pay."""
 
 from gradmarket.market.rules import newcomers
 from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState

@@ -1,4 +1,4 @@
-"""What an audit may still need is not collected; what nobody needs any more is."""
+"""Blobs that an audit may still need are kept; unneeded ones are collected."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -94,7 +94,7 @@ def blobs_of(market: MarketFixture) -> set[str]:
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_blobs_released_by_a_killed_process_are_deleted_later(new_floor: NewFloor, ends: bool) -> None:
-    """Killed after the commit that lets blobs go, and before they are dropped."""
+    """Killed after the commit that releases blobs, and before they are deleted."""
     market = new_floor(rounds=9, optimizer={"name": "adamw", "lr": 0.125}, **ALONE)
     market.worker()
     market.until(lambda: len(market.rounds()) == 2)

@@ -1,4 +1,4 @@
-"""A job's step is bounded by what its workers' devices may hold, not by the service, which computes nothing of it."""
+"""A job's step is bounded by its workers' devices, not by the service, which computes nothing of it."""
 
 import re
 from collections.abc import Iterator

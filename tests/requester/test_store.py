@@ -1,4 +1,4 @@
-"""The database: migrations and models agree, a row is moved once, and nobody hears of what was not committed."""
+"""The database: migrations and models agree, a row is moved once, and uncommitted changes notify nobody."""
 
 import threading
 from collections.abc import Sequence
@@ -107,7 +107,7 @@ def test_a_row_does_not_go_where_its_table_does_not_lead(new_floor) -> None:  # 
 
 
 def test_two_sessions_cannot_both_write(new_floor) -> None:  # type: ignore[no-untyped-def]
-    """A hundred additions from two threads are a hundred: what is read under its lock does not grow stale."""
+    """A hundred additions from two threads are a hundred: a value read under its lock does not grow stale."""
     market = new_floor()
 
     def add() -> None:

@@ -1,4 +1,4 @@
-"""Strikes are a job's own and an operator's: what they cost, whom, and until when."""
+"""Strikes are a job's own and an operator's: their cost, their bearers, and their end."""
 
 from sqlalchemy import event, select
 

@@ -1,4 +1,4 @@
-"""Spans are written where a file is named for them, each with what it is a part of; else nothing is."""
+"""Spans are written where a file is named for them, each with its parent; else none is."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ with start_tracing(Path(sys.argv[1]) if len(sys.argv) > 1 else None):
 
 
 def traced(*arguments: str) -> str:
-    """What a process of its own prints: a provider is set once in a process."""
+    """Returns the output of a process of its own: a provider is set once in a process."""
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments], check=True, capture_output=True, text=True
     ).stdout

@@ -33,9 +33,9 @@ NewFloor = Callable[..., MarketFixture]
 
 
 def played(market: MarketFixture) -> None:
-    """With an auditor that is as late as the service bears: it runs one audit whenever the job stands still.
+    """Plays with the latest auditor that the service bears: it runs one audit whenever the job stands still.
 
-    While the job is paused it runs those of what diverged, and no other.
+    While the job is paused it runs the audits of diverged answers, and no other.
     """
     auditor = SimAuditor(market)
     while market.state() != JobState.FINISHED:
@@ -50,13 +50,13 @@ def played(market: MarketFixture) -> None:
 
 
 def _stands_still(market: MarketFixture) -> bool:
-    """Nothing is given out while a job is paused, and what is out is answered."""
+    """Returns whether all leases are answered; a paused job gives out none."""
     out = set(IN_FLIGHT) - ({TaskState.OPEN} if market.state() == JobState.PAUSED else set())
     return not any(task.state in out for task in market.tasks())
 
 
 def _lift(market: MarketFixture, auditor: SimAuditor) -> None:
-    """Whoever claimed what else is due never answers, and its time lapses."""
+    """Lets the claims of other due audits lapse unanswered."""
     claims = list(iter(auditor.claim, None))
     market.lapse(DEADLINES["lease_s"] + 1.0)
     suspects = {audit.task_id for audit in audits_of(market) if audit.reason == SUSPECT}
@@ -74,7 +74,7 @@ def _answer(auditor: SimAuditor, claimed: Claimed) -> None:
 
 
 class Told(Replayed):
-    """A run of which the service tells who agreed on what and which audits were drawn; nothing is computed."""
+    """A run replayed from the service's record of agreements and drawn audits; nothing is computed."""
 
     def __init__(self, market: MarketFixture, liars: set[str]) -> None:
         self.setting = Setting(workers=TASKS, hostile=0)

@@ -98,7 +98,7 @@ def test_without_any_other_class_the_job_waits_once_and_pays_for_nothing_more(ne
 
 @FULL
 def test_an_audit_waits_for_an_auditor_that_was_there(new_floor: NewFloor) -> None:
-    """It went away for a night: what it would have found is not voted on."""
+    """It went away for a night: votes do not replace its results."""
     market = new_floor(rounds=3, **VOTED)
     for _ in range(3):
         market.worker()

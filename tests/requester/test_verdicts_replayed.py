@@ -1,4 +1,4 @@
-"""A verdict replayed from its evidence alone: what honest evidence proves, and every lie in it found."""
+"""A verdict replayed from its evidence alone: honest evidence is faultless, and every lie in it is found."""
 
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +39,7 @@ def found(market: MarketFixture, told: Shown) -> set[Fault]:
 
 
 def changed(told: Shown, *path: Any, value: Any) -> Shown:
-    """A deep copy with one thing told otherwise."""
+    """Returns a deep copy with one changed value."""
     key, *rest = path
     items = list(told) if isinstance(told, list) else dict(told)
     items[key] = changed(items[key], *rest, value=value) if rest else value  # type: ignore[index,call-overload]

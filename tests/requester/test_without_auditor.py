@@ -1,4 +1,4 @@
-"""`proven`, the default, where no auditor of the workers' class is there: a plain majority decides, and says so."""
+"""`proven`, the default, without an auditor of the workers' class: a plain majority decides, and the job names it."""
 
 from collections.abc import Callable
 

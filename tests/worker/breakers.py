@@ -24,12 +24,12 @@ REPLIES: Final = (404, 409, 410, 413, 500)
 
 @dataclass
 class Breaker(FakeMarket):
-    """Ends every promised replica as `end` says once its payload is here; `reply` is what it answers the upload."""
+    """Ends every promised replica by `end` once its payload is here; `reply` is its answer to the upload."""
 
     end: ReplicaState | None = ReplicaState.INCONCLUSIVE
     reply: int | None = None
     asks: bool = True
-    """Whether it asks for the payload at all: who is not asked computed for nothing."""
+    """Whether it asks for the payload at all: an unasked worker computed for nothing."""
     roots: set[str] = field(default_factory=set)
     """Of the payloads that came."""
 

@@ -1,4 +1,4 @@
-"""What the worker's tests share: a runner, a tiny published job on the session's chain, and a market that offers it."""
+"""Shared fixtures of the worker's tests: a runner, a tiny published job on the session's chain, and its market."""
 
 import json
 import threading
@@ -170,7 +170,7 @@ def make_bench(
             self.wfile.write(blobs[digest])
 
         def log_message(self, format: str, *args: object) -> None:
-            """Says nothing."""
+            """Logs nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -197,7 +197,7 @@ def worked(
     worker_key: PrivateKey,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[], WorkerContext]:
-    """A worker that has worked for the market until nothing more comes, a minute and more between what it hears."""
+    """Returns a worker that has worked for the market until nothing more comes, a minute and more between messages."""
     monkeypatch.setattr(self_check, "FRESH_S", -1e9)
 
     def work() -> WorkerContext:

@@ -53,7 +53,7 @@ OTHER = Address("0x000000000000000000000000000000000000dEaD")
 
 @dataclass(frozen=True)
 class Taken:
-    """What came of a payload."""
+    """The result of a payload."""
 
     verdict: SignedVerdict
     voucher: SignedVoucher | None
@@ -89,32 +89,32 @@ class FakeMarket:
     state: str = "running"
     asked: list[PollRequest] = field(default_factory=list)
     down: int = 0
-    """Times that it does not tell its chain."""
+    """Times that it does not answer with its chain."""
     broken: int = 0
     """Times that it fails to list its jobs."""
     failing: bool = False
     """Polls end in an error of its own."""
     elsewhere: bool = False
-    """Nobody is signed in any more, and who signs in again is to do so at another place."""
+    """All sessions have ended, and further sign-ins are sent to another place."""
     decimals: int = 18
-    """Of its token, as it says."""
+    """The stated decimals of its token."""
     protocol: int = PROTOCOL
     unlisted: set[ReplicaId] = field(default_factory=set)
     """Paid, and left out of the published payments."""
     shown: dict[str, PublishedEvidence] = field(default_factory=dict)
-    """What it publishes of tasks."""
+    """Its published tasks."""
     found: list[PublishedAudit] = field(default_factory=list)
-    """What it publishes of audits."""
+    """Its published audits."""
     record: WorkerView | None = None
-    """What it tells of every worker."""
+    """Its view of every worker."""
     longest_wait: float = 0.2
     left_s: float = 60.0
-    """Of every lease, as it says."""
+    """The stated seconds of every lease."""
     audited: list[StateRequest] = field(default_factory=list)
     """States that its audits ask for."""
     brought: dict[str, bytes] = field(default_factory=dict)
     logged: dict[str, bytes] = field(default_factory=dict)
-    """The leaves of the log that it shows, by what they are about."""
+    """The leaves of the log that it shows, by their subject."""
     shows_head: bool = False
     restarts: tuple[PublishedRestart, ...] = ()
     """Restores that its head admits."""
@@ -154,7 +154,7 @@ class FakeMarket:
         row.state = ReplicaState.PAYABLE
         self.earned += row.offer.price
 
-    # what they are made of
+    # their parts
 
     def secret(self, number: int) -> Hash:
         return domain_hash("stranger", self.job.id.to_bytes(8, "big"), number.to_bytes(8, "big"))
@@ -305,7 +305,7 @@ class FakeMarket:
         return self.build_taken(row)
 
     def build_taken(self, row: Row) -> Taken:
-        """What came of a payload that is here."""
+        """Returns the result of a payload that is here."""
         return Taken(verdict=self.verdict(row), voucher=self.voucher(row.worker))
 
 
@@ -315,7 +315,7 @@ ENDS = frozenset(state for state in ReplicaState if is_final_state(state))
 
 
 class Desks:
-    """Who is signed in."""
+    """The signed-in workers."""
 
     def __init__(self) -> None:
         self._workers: dict[str, Address] = {}
@@ -451,7 +451,7 @@ def _audit(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
 
 
 def _serve_dealings(app: FastAPI, fake_market: FakeMarket) -> None:
-    """What it publishes of its dealings."""
+    """Adds the routes of its publications."""
 
     @app.get("/v1/jobs/{job_id}/payments")
     def payments(job_id: str) -> dict[str, Any]:
@@ -484,7 +484,7 @@ def _serve_dealings(app: FastAPI, fake_market: FakeMarket) -> None:
 
 
 def _serve_log(app: FastAPI, fake_market: FakeMarket) -> None:
-    """What it publishes of its job's log."""
+    """Adds the routes of its job's log."""
 
     @app.get("/v1/jobs/{job_id}/log")
     def log(job_id: str) -> PublishedHead:

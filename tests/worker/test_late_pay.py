@@ -61,7 +61,7 @@ def test_accused_pay_is_reported_as_locked_until_its_validators_rule(vesting: Ti
     warp(vesting, WINDOW_S - 10)
     vesting.job.send(calls.accuse_vested(vesting.job.market, vesting.job.id, vesting.worker, Units(10), EVENT))
     warp(vesting, 20)
-    vesting.redeemer._chain_view = ChainView(vesting.ledger, vesting.worker)  # what it saw before is a moment old
+    vesting.redeemer._chain_view = ChainView(vesting.ledger, vesting.worker)  # the former view is a moment old
     assert vesting.redeemer.redeem(vesting.account)
     assert vesting.has == 40 - 10
     assert "is locked until its validators rule" in vesting.said.getvalue()

@@ -1,4 +1,4 @@
-"""A worker redeems what is free of its pay, keeps the account open, and collects the rest once its lock has passed."""
+"""A worker redeems its free pay, keeps the account open, and collects the rest once its lock has passed."""
 
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,6 @@ def test_the_last_pay_is_collected_once_its_lock_has_passed_and_after_the_end_of
     assert till.redeemer.close(till.account)
     assert own_ledger.nonce(till.worker) == sent, "what is locked costs no gas"
     warp(till, WINDOW + 60)
-    till.redeemer._chain_view = ChainView(own_ledger, till.worker)  # what it saw before is a moment old
+    till.redeemer._chain_view = ChainView(own_ledger, till.worker)  # the former view is a moment old
     assert till.redeemer.close(till.account)
     assert (till.has, till.account.closed) == (40, True)

@@ -1,4 +1,4 @@
-"""What a worker's owner sees of chain and markets is looked at again after a look that failed."""
+"""The owner's view of chain and markets is renewed after a failed look."""
 
 import threading
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a worker takes of its machine by itself: its cores, within its control group's quota, and a card."""
+"""The default share of a machine that a worker takes: its cores, within its control group's quota, and a card."""
 
 import os
 import re
@@ -237,7 +237,7 @@ def test_a_malformed_list_of_cards_is_refused(text: str) -> None:
 
 
 class Twin:
-    """Stands in for a runner on a card: its class is told, and nothing is computed."""
+    """Stands in for a runner on a card: it has a class, and computes nothing."""
 
     started: ClassVar[list[str]] = []
 

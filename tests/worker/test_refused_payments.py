@@ -90,7 +90,7 @@ def test_gas_beyond_the_owner_s_ceiling_is_waited_for_until_claims_end_soon(till
     assert "ceiling 1 gwei (GRADMARKET_WORKER_MAX_FEE)" in till.said.getvalue()
     left = till.job.claim_until - int(till.ledger.web3.eth.get_block("latest")["timestamp"])
     warp(till, left - 300)
-    till.redeemer._chain_view = ChainView(till.ledger, till.worker)  # what it saw before is a moment old
+    till.redeemer._chain_view = ChainView(till.ledger, till.worker)  # the former view is a moment old
     call_json_rpc(till.ledger.web3, "anvil_setNextBlockBaseFeePerGas", hex(40 * 10**9))
     call_json_rpc(till.ledger.web3, "evm_mine")
     assert till.redeemer.redeem(till.account)
@@ -131,7 +131,7 @@ def test_a_voucher_that_the_contract_refuses_is_not_sent_as_a_credit(till: Till)
 def test_the_end_of_claims_follows_the_chain_s_time_alone(
     own_ledger: Ledger, new_key: NewKey, off_s: int, due: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The machine's clock is days off, to either side: what is due follows the chain."""
+    """The machine's clock is days off, to either side: due dates follow the chain."""
     till = Till(own_ledger, new_key, tmp_path)
     real = time.time
     monkeypatch.setattr("time.time", lambda: real() + off_s)

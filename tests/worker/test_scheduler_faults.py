@@ -1,4 +1,4 @@
-"""What one market makes a worker raise ends its work for no other market."""
+"""An error that one market causes does not end the work for another."""
 
 from contextlib import ExitStack
 from io import StringIO

@@ -1,4 +1,4 @@
-"""What a session brought is the difference of its accounts; and what a stake risks, in words."""
+"""A session's summary is the difference of its accounts; a stake's risk is a line of text."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a worker says it earned so far: each minute in which something was decided, and nothing otherwise."""
+"""A worker's line of its earnings so far: each minute with a verdict, and none otherwise."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def test_a_minute_with_pay_is_reported_with_its_hourly_pay() -> None:
     for accepted, rejected in ((6, 0), (6, 0), (8, 1)):
         store.accounts = (account(accepted, rejected),)
         now[0] += EVERY_S / 2
-        so_far.turn(GRAD)  # nothing is said before a minute is over
+        so_far.turn(GRAD)  # no line before a minute is over
         now[0] += EVERY_S / 2
         so_far.turn(GRAD)
     lines = [json.loads(line) for line in said.getvalue().splitlines()]

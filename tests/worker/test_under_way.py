@@ -1,4 +1,4 @@
-"""What counts as work under way, for which a discovered market keeps one of the worker's few places."""
+"""Work under way, for which a discovered market keeps one of the worker's few places."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Rulings on locked pay: `wallet case examine | rule` finds who is right, and `wallet verify` what a burn is about."""
+"""Rulings on locked pay: `wallet case examine | rule` decides a case, and `wallet verify` explains a burn."""
 
 import json
 from collections.abc import Callable
@@ -62,7 +62,7 @@ def chain_job(ledger: Ledger, new_key: NewKey, publication: Publication, judge: 
 
 @dataclass
 class BurntPay:
-    """A worker that redeemed what three answers earned, and whose last two prices a requester would burn."""
+    """A worker that redeemed the pay of three answers, and whose last two prices a requester would burn."""
 
     market: FakeMarket
     url: str
@@ -72,7 +72,7 @@ class BurntPay:
     here: str
     """This machine's determinism class."""
     right: Digest
-    """What the answer's task comes to."""
+    """The right root of the answer's task."""
 
     @property
     def job(self) -> OpenedJob:
@@ -132,7 +132,7 @@ class BurntPay:
         )
 
     def verify(self, *words: str) -> tuple[int, set[str], dict[str, Any]]:
-        """The exit code, the faults, and what is said of the burn."""
+        """Returns the exit code, the faults, and the line about the burn."""
         done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(self.folder), "--json", *words])
         assert done.exit_code in (0, 1), done.output
         told = [json.loads(line) for line in done.stdout.splitlines()]
@@ -220,7 +220,7 @@ def test_a_validator_finds_a_lie_by_computing_its_task_and_burns_the_locked_pay(
 
 
 def test_a_validator_acquits_honest_work_whatever_its_requester_publishes(burnt_pay: BurntPay) -> None:
-    """The cheating twin: an auditor of the requester's own says that another root is right."""
+    """The cheating twin: an auditor of the requester's own publishes another root as right."""
     assert burnt_pay.own.root == burnt_pay.right
     case = burnt_pay.accuse(FOUND)
     burnt_pay.publish(case, FOUND)

@@ -1,4 +1,4 @@
-"""Who has no stake and is accused of locked pay: its watch and its watcher see the case, and collect what is free."""
+"""A worker without a stake, accused about locked pay: its watch and its watcher see the case and collect free pay."""
 
 import json
 from dataclasses import asdict, dataclass, replace
@@ -50,7 +50,7 @@ class VestedScene(Scene):
         self.job.send(calls.decide(self.job.market, self.case, guilty, [address_of(self.judge)], 1, [signed]))
 
     def look(self) -> list[tuple[str, str]]:
-        """What the worker's own watch says."""
+        """Returns the lines of the worker's own watch."""
         said = StringIO()
         AccusationWatch.of_wallet(
             WorkerSettings(data=self.home), wallet.load_wallet(self.home, None), Journal(True, said)

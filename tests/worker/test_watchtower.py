@@ -43,7 +43,7 @@ NEW_PAYOUT = Address("0x000000000000000000000000000000000000bEEF")
 
 @dataclass
 class Scene:
-    """A worker with a stake and a voucher, which is offline, and its watcher: a folder each, and what lies between."""
+    """An offline worker with a stake and a voucher, and its watcher: a folder each, and the export between them."""
 
     job: OpenedJob
     judge: PrivateKey
@@ -180,8 +180,7 @@ def test_without_a_watcher_the_same_accusation_slashes_and_the_voucher_dies(scen
 
 
 def test_a_watcher_s_export_moves_no_money_elsewhere_and_takes_no_stake(scene: Scene) -> None:
-    """The cheating twin: every move of the contract that a thief would want, by the watcher's key and what it was
-    given."""
+    """The cheating twin: every move of the contract that a thief would want, by the watcher's key and its export."""
     assert scene.export().exit_code == 0
     thief, place = with_money(scene.ledger, scene.watcher.key), scene.job.market
     export = watch_export.read_export(scene.exported, address_of(thief))
@@ -267,7 +266,7 @@ def test_a_forged_voucher_displaces_no_true_one(scene: Scene, new_key: NewKey) -
 @FULL
 @pytest.mark.parametrize("chain_job", leave_to_full([-1, 2**256]))
 def test_a_voucher_of_a_job_that_no_contract_can_have_stops_no_tower(scene: Scene, chain_job: int) -> None:
-    """One tower may watch over many, and one of these names what it likes: what was read before is seen to."""
+    """One tower may watch over many, and one of these may name anything: the others' accounts are still watched."""
     assert scene.export().exit_code == 0
     assert scene.watch().exit_code == 0
     index = scene.exported / "watch.json"

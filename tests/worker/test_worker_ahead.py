@@ -1,4 +1,4 @@
-"""What is loaded ahead of time: once, by another thread, and never an error before somebody asks."""
+"""Loading ahead of time: once, by another thread, and without an error before the thing is taken."""
 
 import threading
 from collections.abc import Callable

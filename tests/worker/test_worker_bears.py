@@ -1,4 +1,4 @@
-"""What is over a worker's limits is declined before anything large was downloaded for it."""
+"""A task over a worker's limits is declined before anything large is downloaded for it."""
 
 from dataclasses import replace
 from typing import Any
@@ -85,7 +85,7 @@ def test_the_cost_of_orthogonal_steps_counts_against_the_limits(
 def test_an_answer_leaves_a_card_packed(
     make_bench: MakeBench, blobs: dict[Digest, bytes], codec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A processor stands in for the card; what would give it the answer's numbers is taken away."""
+    """A processor stands in for the card, without the code that would give it the answer's numbers."""
     packed = published_as(blobs, **{**SPEC, "uplink": {"codec": codec}})
     card = make_bench(replace(LIMITS, device="cuda"))
     monkeypatch.setattr(card, "_compute", None)
@@ -96,7 +96,7 @@ def test_an_answer_leaves_a_card_packed(
 def test_on_a_card_only_what_has_one_answer_there_is_computed(
     make_bench: MakeBench, publication: Publication, blobs: dict[Digest, bytes], fetched_digests: list[Digest]
 ) -> None:
-    """The limits say what the worker computes on; here a processor stands in for the card."""
+    """The limits name the worker's device; here a processor stands in for the card."""
     card = make_bench(replace(LIMITS, device="cuda"))
     assert card.work(publication, offer(publication))
     fetched_digests.clear()

@@ -1,4 +1,4 @@
-"""A worker that computes in a thread: what else it holds goes on meanwhile, and the rules are the same."""
+"""A worker that computes in a thread: its other replicas go on meanwhile, under the same rules."""
 
 import threading
 from collections.abc import Callable
@@ -26,7 +26,7 @@ MakeDesk = Callable[..., WorkerContext]
 
 
 class Gate:
-    """Between the worker and its executor: a step begins once it is let through."""
+    """Between the worker and its executor: a step begins once the gate passes it."""
 
     def __init__(
         self, context: WorkerContext, monkeypatch: pytest.MonkeyPatch, free: int, executor: Executor | None = None
@@ -268,5 +268,5 @@ def test_a_short_step_needs_no_poll_beside_it_and_a_long_one_has_one(
 
 
 def silent(said: PollRequest) -> bool:
-    """Whether the request says nothing of a replica that is not over."""
+    """Returns whether the request has no message about an open replica."""
     return not (said.commitments or said.reveals or said.answers or said.payloads or said.given_up)

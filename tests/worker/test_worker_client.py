@@ -152,7 +152,7 @@ DRIPS = {
     "chunk framing": (CHUNKED + b"1", b";"),
     "trailers": (CHUNKED + b"2\r\n{}\r\n0\r\n", b"a"),
 }
-"""What an answer begins with, and what then comes for ever; none of it is the body's."""
+"""An answer's beginning, and the bytes that follow for ever; none of them is the body's."""
 
 
 @pytest.mark.parametrize("where", DRIPS)
@@ -285,7 +285,7 @@ def _nonce(app: FastAPI) -> dict[str, object]:
 
 
 class Cutting:
-    """A proxy that lets nobody wait longer than `most` seconds: 504, or the connection breaks; it waits for no time."""
+    """A proxy that ends waits of more than `most` seconds: 504, or the connection breaks; it waits for no time."""
 
     def __init__(self, most: float, status: int | None) -> None:
         self.waits = list[float]()
@@ -368,7 +368,7 @@ def test_a_worker_s_view_of_a_job_is_part_of_the_service_s() -> None:
 def test_a_market_with_varying_upload_lengths_does_not_hold_a_worker(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It breaks each request off: only what it has more than ever before is a reason to go on for longer."""
+    """It breaks each request off: only more received bytes than ever before are a reason to go on for longer."""
     monkeypatch.setattr(MarketClient, "bearer", lambda _client: {})
     monkeypatch.setattr("worker.protocol.client.AGAIN_S", 0.0)
     (tmp_path / "payload").write_bytes(bytes(3 * PIECE))

@@ -1,4 +1,4 @@
-"""A market that is down, gone or done: the worker waits or leaves, and redeems what it was promised."""
+"""A market that is down, gone or done: the worker waits or leaves, and redeems its vouchers."""
 
 import json
 import threading
@@ -127,7 +127,7 @@ def test_a_market_that_is_down_is_waited_for(
 def test_an_answer_that_nothing_can_be_made_of_ends_no_worker(
     fake_market: FakeMarket, start: Start, monkeypatch: pytest.MonkeyPatch, lie: dict[str, Any]
 ) -> None:
-    """Once it has its pay every poll says nonsense; what was earned is redeemed."""
+    """Once it has its pay every poll answers nonsense; earlier earnings are redeemed."""
     honest = fake_market.answer
 
     def answer(worker: Address, said: PollRequest) -> PollAnswer:
@@ -149,7 +149,7 @@ def test_an_answer_that_nothing_can_be_made_of_ends_no_worker(
 def test_an_unforeseen_error_in_a_turn_does_not_end_the_worker(
     fake_market: FakeMarket, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with several markets; what was earned before is redeemed."""
+    """As with several markets; earlier earnings are redeemed."""
     failed = list[Loop]()
     turn = Loop.turn
 

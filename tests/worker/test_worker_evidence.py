@@ -22,7 +22,7 @@ Change = Callable[[PublishedEvidence], PublishedEvidence]
 
 
 def wanting(spec: JobSpec, honest: PublishedEvidence, shown: PublishedEvidence) -> set[Fault]:
-    """The faults of what is shown to r-2, which keeps the verdict and the commitment that the honest evidence has."""
+    """Returns the faults of evidence shown to r-2, which keeps the honest evidence's verdict and commitment."""
     mine = honest.replicas[2]
     told, me = mine.verdict(honest.offer.price), address_of(made.key(3))
     offer = digest_struct(made.DOMAIN, made.offer_of(spec))
@@ -38,7 +38,7 @@ def exact(roots: Sequence[Digest]) -> PublishedEvidence:
 
 
 def with_ballots(shown: PublishedEvidence, ballots: Sequence[PublishedBallot]) -> PublishedEvidence:
-    """As if the wave had closed over these, as its own signature says."""
+    """As if the wave had closed over these, with its own signature."""
     return other(shown, replicas=tuple(ballots), waves=(made.wave(made.JOB, 0, ballots),))
 
 
@@ -94,7 +94,7 @@ def test_evidence_that_proves_nothing_is_found_out(change: Change, fault: Fault)
 
 
 def near_them(_: PublishedEvidence) -> PublishedEvidence:
-    """It answered as the others did, and the market says that it did not."""
+    """It answered as the others did, and the market states that it did not."""
     return made.by_sketches((*made.SKETCHES[:2], ("gpu", 1.00002)))
 
 

@@ -1,4 +1,4 @@
-"""Who decides a case: what is computed anew says who is right, and a machine that finds neither says nothing."""
+"""A validator's decision on a case: the recomputed answer decides, and a machine that finds neither decides nothing."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""What a market says of its token and contract: shown to nobody and counted with only where it makes sense."""
+"""A market's facts of its token and contract: printed and counted with only where they make sense."""
 
 from typing import Any
 

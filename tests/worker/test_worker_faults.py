@@ -1,4 +1,4 @@
-"""What a worker says of a step that it could not compute: of which kind, and at which row."""
+"""A worker's fault report on a step that it could not compute: its kind and its row."""
 
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,7 +16,7 @@ from worker.markets.worker_context import WorkerContext
 
 @dataclass
 class Looking:
-    """As a desk and its executor: what is found in the task's rows."""
+    """Stands in for a context and its executor, with a finding in the task's rows."""
 
     bad: Outside | MarketError | None = None
 

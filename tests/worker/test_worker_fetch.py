@@ -34,7 +34,7 @@ PUBLIC = "93.184.216.34"
 class Site(BaseHTTPRequestHandler):
     """`pages`: path -> bytes, or another address to go to. `cut`: bytes after which an answer breaks off, once.
 
-    `sessions`: bytes after which it says nothing until the test is over, once; `held`: when it answers, once.
+    `sessions`: bytes after which it is silent until the test is over, once; `held`: when it answers, once.
     """
 
     pages: ClassVar[dict[str, bytes | str]] = {}

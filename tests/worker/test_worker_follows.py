@@ -35,7 +35,7 @@ SGD, INT8, ROUNDS = load_optimizer("sgd"), load_codec("int8"), 6
 
 @dataclass
 class History:
-    """A job's parameters before each round and after the last, the updates between them, and who asked for what."""
+    """A job's parameters before each round and after the last, the updates between them, and the requests for them."""
 
     publication: Publication
     info: DocumentInfo
@@ -112,7 +112,7 @@ def origin(history: History) -> Iterator[str]:
             self.wfile.write(page)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Says nothing."""
+            """Logs nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -193,7 +193,7 @@ def test_the_first_rounds_updates_are_read_with_their_own_codec(
 def test_a_market_that_goes_on_with_the_first_codec_is_not_followed(
     history: History, fetcher: Fetcher, publication: Publication, blobs: dict[Digest, bytes], runner: Runner
 ) -> None:
-    """Its updates are longer than the job says: the worker takes the whole, which has the digest of its offer."""
+    """Its updates are longer than the job's bound: the worker takes the whole, which has the digest of its offer."""
     job = publication.model_copy(update={"spec": publication.spec.model_copy(update={"downlink": EARLY})})
     history.serve(*history.versions, *history.updates)
     stubborn = replace(history, publication=job)
@@ -220,7 +220,7 @@ def test_long_first_updates_count_by_their_own_bytes(
 
 
 def spoiled(history: History, fetcher: Fetcher, how: str) -> None:
-    """What a market names and serves that leads elsewhere."""
+    """Makes a market name and serve updates that lead elsewhere."""
     step = {"before": history.digest(0), "update": blob_digest(history.updates[0]), "updated": history.digest(1)}
     if how == "no list":
         history.pages.pop(f"/v1/jobs/{history.publication.job}/rounds/1/updates")

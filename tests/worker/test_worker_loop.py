@@ -104,7 +104,7 @@ def test_a_lease_whose_half_is_over_is_given_back_while_the_chain_does_not_answe
 def test_only_a_worker_with_nothing_pending_waits_for_minutes(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Claims end without the market, and a worker that is asked to leave waits for what is in flight."""
+    """Claims end without the market, and a worker that is asked to leave waits for its work in flight."""
     context = make_desk(fake_market)
     vars(context.signals)["pause"] = lambda _seconds: None
     loop = Loop(context, InFlightFolder(context.settings.data / "held"))
@@ -126,7 +126,7 @@ def test_only_a_worker_with_nothing_pending_waits_for_minutes(
 def test_an_idle_worker_s_polls_wait_twice_as_long_each_time(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is said only at a poll's end is never older than the waiting itself."""
+    """A reason that comes only at a poll's end is never older than the waiting itself."""
     monkeypatch.setattr(fake_market, "longest_wait", 0.0)
     monkeypatch.setattr(fake_market, "most", 0)
     context = make_desk(fake_market)
@@ -379,9 +379,9 @@ def test_an_offer_that_breaks_a_rule_is_declined_and_nothing_is_computed(
 def test_a_job_that_takes_more_memory_than_there_is_is_declined_once_and_not_asked_for_again(
     fake_market: FakeMarket, make_desk: MakeDesk
 ) -> None:
-    """Before parameters or data are fetched; who looked at the jobs before it asked for work is not leased one at all.
+    """Before parameters or data are fetched; a worker that looked at the jobs before it asked is not leased one at all.
 
-    What counts is the whole process that computes: torch alone takes more than this worker has.
+    The whole computing process counts: torch alone takes more than this worker has.
     """
     context = make_desk(fake_market, max_memory=2**27)
     work(context, lambda: "Declined" in journal(context), turns=2)

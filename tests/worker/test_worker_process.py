@@ -1,4 +1,4 @@
-"""The worker as a process: what signals, kill -9 and the end of a job do to it and to its money."""
+"""The worker as a process: the effects of signals, kill -9 and a job's end on it and on its money."""
 
 import json
 import os
@@ -117,7 +117,7 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(
         return opening(row)
 
     def uploaded(row: Row) -> None:
-        """It dies when its payload has arrived, before it hears what came of it."""
+        """It dies when its payload has arrived, before it gets the result."""
         paying(row)
         if row.number == 1 and len(processes) == 2:
             processes[1].popen.kill()

@@ -1,4 +1,4 @@
-"""Promises of pay: whatever a market says once it took a payload, at most one is unpaid; no honest one is blamed."""
+"""Promises of pay: for any answer after a payload, at most one stays unpaid; no honest market is blamed."""
 
 import json
 import os
@@ -225,7 +225,7 @@ def test_nothing_is_noted_of_a_payload_that_found_no_connection(tmp_path: Path) 
 
 
 def test_a_restarted_worker_remembers_its_unpaid_payload(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
-    """The market says 500, and after the worker's restart that it knows of nothing."""
+    """The market answers 500, and after the worker's restart it knows of nothing."""
     market = breaker(fake_market, end=None, reply=500)
     context = make_desk(market)
     work(context)
@@ -238,7 +238,7 @@ def test_a_restarted_worker_remembers_its_unpaid_payload(fake_market: FakeMarket
 def test_a_promise_cannot_be_undone_by_an_earlier_state(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Said to be leased again, and its commitment refused, a replica would be forgotten with its promise."""
+    """Reported as leased again, and its commitment refused, a replica would be forgotten with its promise."""
     market = breaker(fake_market, end=None, reply=409)
     context = make_desk(market)
     loop = work(context)

@@ -1,5 +1,5 @@
 """A worker and a market of two releases: it does not join, takes nothing any more once the market became another, and
-says which of the two is to be brought along."""
+names the one to upgrade."""
 
 import threading
 from io import StringIO

@@ -1,4 +1,4 @@
-"""One wallet at several markets: named, or found on the chain; what is not as announced is refused by name."""
+"""One wallet at several markets: named, or found on the chain; a market unlike its announcement is refused by name."""
 
 import json
 import threading
@@ -106,7 +106,7 @@ Working = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture
 def working(tmp_path: Path, anvil: LocalChain, shared_child: None) -> Working:
-    """Runs a worker until `enough` of what it said, or is told; what it said."""
+    """Runs a worker until `enough` of its lines, or until it is stopped; returns its lines."""
 
     def work(
         enough: Callable[[list[dict[str, Any]]], bool], leave_s: float = 100, **given: Any
@@ -346,7 +346,7 @@ class Node(BaseHTTPRequestHandler):
         self.wfile.write(answer)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @FULL

@@ -1,4 +1,4 @@
-"""A worker whose job compares sketches: what it reveals is of its payload, under its wave's seed, and signed by it."""
+"""A worker whose job compares sketches: it reveals a signed sketch of its payload under its wave's seed."""
 
 from collections.abc import Callable
 

@@ -37,7 +37,7 @@ SPEC = {
 }
 TERMS = {"threshold": 2, "bond": "5", "slash_s": 1, "contest_s": HOUR, "decide_s": HOUR}
 ON_CHAIN = (1, HOUR, HOUR, 5)
-"""The same as the contract takes them: windows to accuse who left, to contest and to decide; the bond in units."""
+"""The same in the contract's form: windows to accuse workers that left, to contest and to decide; the bond in units."""
 DAY, FOR_EVER = 24 * HOUR, 2**32 - 1
 Windows = tuple[int, int, int, int]
 
@@ -160,7 +160,7 @@ def test_a_contested_case_is_decided_by_the_validators_that_agree(
 def test_an_accusation_that_nothing_published_is_about_is_ruled_not_guilty(
     tmp_path: Path, market: str, chain_job: OpenedJob, judges: list[PrivateKey]
 ) -> None:
-    """The accuser has to show what it accuses of; a case of another job, or none, is refused."""
+    """The accuser has to show its evidence; a case of another job, or none, is refused."""
     case, folder = accused(tmp_path / "worker", market, chain_job), tmp_path / "one"
     durable.write_file_atomically(folder / wallet.PLAIN, judges[0].to_bytes().hex().encode())
     assert run(tmp_path / "worker", "case", "contest").exit_code == 0

@@ -34,7 +34,7 @@ NOBODY: frozenset[str] = frozenset()
 
 
 class Store(BaseHTTPRequestHandler):
-    """Keeps what is PUT, and who asked with what; `moved`: path -> where it sends to; `status` of every PUT."""
+    """Keeps PUT bodies and the requests; `moved`: path -> its redirect; `status` of every PUT."""
 
     kept: ClassVar[dict[str, bytes]] = {}
     headers_seen: ClassVar[list[dict[str, str]]] = []
@@ -182,7 +182,7 @@ PARTS = (PartAddress(start=0, length=5000, address="/one"), PartAddress(start=50
 
 
 class Doors:
-    """A market that says which of the two parts the store does not have."""
+    """A market that lists which of the two parts the store lacks."""
 
     def __init__(self, store: str) -> None:
         self.store, self.asked = store, 0

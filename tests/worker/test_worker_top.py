@@ -1,4 +1,4 @@
-"""What a worker's owner is shown: by its own folder, its chain and its market, whether a worker runs or not."""
+"""The owner's view of a worker: by its own folder, its chain and its market, whether a worker runs or not."""
 
 import fcntl
 import json

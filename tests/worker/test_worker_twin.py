@@ -1,4 +1,4 @@
-"""A copied folder at work beside the first: both have one wallet, and each hears of what the other answered."""
+"""A copied folder at work beside the first: both have one wallet, and each learns of the other's answers."""
 
 from dataclasses import replace
 from io import StringIO

@@ -1,4 +1,4 @@
-"""The accounts: what was earned, vouched for and owed survives kill -9, is counted once, and never falls."""
+"""The accounts: earned, vouchered and owed pay survives kill -9, is counted once, and never falls."""
 
 import os
 import signal

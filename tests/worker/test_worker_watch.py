@@ -1,4 +1,4 @@
-"""Who runs contests by itself: accusations are looked for on the chain and told loudly, at a bounded cost."""
+"""A running worker contests by itself: it searches accusations on the chain and reports them, at a bounded cost."""
 
 import json
 from contextlib import suppress
@@ -108,7 +108,7 @@ def test_a_made_up_accusation_is_contested_by_itself_and_the_stake_stays(
 def test_a_full_disk_or_a_damaged_book_keeps_no_case_uncontested(
     tmp_path: Path, job: OpenedJob, me: Wallet, judge: PrivateKey
 ) -> None:
-    """Its log and its records say what it can; the stake hangs on the contest."""
+    """Its log and its records have the evidence; the stake depends on the contest."""
     stake(job, me, judge)
     (tmp_path / "book.json").write_text("{")
     journal = Journal(as_json=True, stream=Path("/dev/full").open("w"))  # noqa: SIM115
@@ -126,7 +126,7 @@ def test_a_full_disk_or_a_damaged_book_keeps_no_case_uncontested(
 
 
 def test_an_accused_worker_without_a_watch_is_slashed(own_job: OpenedJob, me: Wallet, judge: PrivateKey) -> None:
-    """The twin: what the watch is for."""
+    """The twin without a watch."""
     stake(own_job, me, judge)
     case = accuse(own_job, me.address)
     call_json_rpc(own_job.ledger.web3, "evm_increaseTime", hex(HOUR + 2))
@@ -198,7 +198,7 @@ MANY = 2 * AT_ONCE + 8
 
 
 class ManyCases:
-    """A chain's cases, each with its amount and stage; notes what is read and what is contested, in that order."""
+    """A chain's cases, each with its amount and stage; records the read and the contested ones, in order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.amounts = {"0x" + Hash(bytes([number]) * 32).hex(): number * 37 % 256 for number in range(1, MANY + 1)}
@@ -248,7 +248,7 @@ def test_contested_cases_are_read_again_a_few_at_a_time_and_each_in_its_turn(
 def test_contested_cases_that_stay_so_are_each_read_in_their_turn(
     tmp_path: Path, me: Wallet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without turns the first ones alone would be read, and the end of another never told."""
+    """Without turns the first ones alone would be read, and the end of another never reported."""
     chain = ManyCases(monkeypatch)
     watch, _ = watching(tmp_path, me)
     watch.look()

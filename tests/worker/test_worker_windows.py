@@ -1,4 +1,4 @@
-"""A task in windows: its answer is that of the whole task, and two of them show an auditor what was left out."""
+"""A task in windows: its answer is that of the whole task, and two of them show an auditor the left-out work."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -79,7 +79,7 @@ def replayed(
     payload: bytes,
     drawn: int,
 ) -> bytes:
-    """What an auditor answers that is given the accepted leaves but the one it is to find, and the states it needs."""
+    """Returns an auditor's answer, given the accepted leaves but the one it has to find, and its states."""
     leaves = leaves_in(payload)
     for number in task_windows.list_needed_windows(drawn, LEAVES):
         state = served.window_state(publication, offer(publication), leaves[number - 1])
@@ -367,7 +367,7 @@ def test_a_worker_asks_by_itself_for_as_long_as_an_audit_may_come(
 
 
 def test_a_clock_that_was_an_hour_ahead_keeps_no_state_from_an_audit() -> None:
-    """An audit waits for a lease and an upload; who brings nothing by then has a strike."""
+    """An audit waits for a lease and an upload; a worker without an upload by then has a strike."""
     context: Any = SimpleNamespace(lanes=SimpleNamespace(windowed=Windowed(1e9, 60.0)))
     states: Any = WindowStates(context, SimpleNamespace())
     states._asked_at = 1e9 + 3600.0

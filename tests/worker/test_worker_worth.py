@@ -93,7 +93,7 @@ def test_markets_are_ranked_within_their_token_and_tokens_stand_where_their_firs
     ],
 )
 def test_an_offer_is_held_against_its_rule_and_the_minimums(pay, price, limits, reason) -> None:  # type: ignore[no-untyped-def]
-    """Two TFLOP that take a second here: what a cheat offers under its own rule is found too."""
+    """Two TFLOP that take a second here: a cheat's offer under its own rule is found too."""
     effort = Effort(2 * 10**12, 0.95)
     rule = Price.model_validate(price)
     assert too_cheap(Amount(pay), rule, effort, ONE, replace(LIMITS, **limits)) == reason
