@@ -12,21 +12,17 @@ from starlette.staticfiles import StaticFiles
 from gradmarket.network.environment import path_of
 from gradmarket.pages import ASSETS
 from requester.api import (
-    batching,
     blob_routes,
-    hot_route,
     job_routes,
     long_poll,
     payload_uploads,
     problems,
-    response_cache,
     round_routes,
     sign_in_routes,
     worker_routes,
 )
 from requester.api.auth_routes import Callers
 from requester.api.callers import Buckets, Rate
-from requester.api.job_views import Standing
 from requester.context import Context
 from requester.feature import Feature, features_of
 from requester.serving import OwnPath
@@ -81,7 +77,6 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     for router in routers:
         app.include_router(router)
     app.mount("/assets", StaticFiles(directory=ASSETS), name="assets")
-    app.add_middleware(hot_route.FastRouters, routers=routers, handlers=problems.HANDLERS)
     for feature in features_of(context):
         feature.add_middleware(app, context)
     # the middleware added last is the first that a request reaches
@@ -102,16 +97,14 @@ async def rerun_after_errors(name: str, begin: Callable[[], Awaitable[None]], pa
 
 
 def _build_state(app: FastAPI, context: Context) -> None:
-    """Makes the objects that the routes share: token buckets, caches, long polls and batches."""
+    """Makes the objects that the routes share: token buckets, long polls and batches."""
     settings = context.settings
     app.state.context = context
     app.state.wallets = Buckets(Rate(settings.wallet_rate, settings.wallet_burst))
     app.state.callers = Callers()
     app.state.nonces = sign_in_routes.Nonces(context.signer)
-    app.state.crowd = batching.crowd_of(context)
+    app.state.crowd = payload_uploads.build_worker_askers(context)
     app.state.readers = payload_uploads.PieceReaders()
     app.state.parked = long_poll.LongPolls(context)
-    app.state.strangers_share = share = response_cache.Share()
-    app.state.standings = response_cache.Recent[Standing](share)
     for feature in features_of(context):
         feature.open_caches(app.state, context)

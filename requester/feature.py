@@ -11,11 +11,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from logging import Filter
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from prometheus_client import Metric
 from sqlalchemy import ColumnElement
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import State
 from starlette.types import ASGIApp
 from structlog.typing import Processor
@@ -47,6 +48,10 @@ from requester.store.session import features_in
 from requester.store.tables import Base, Job, JobEvent, Replica, Round, Task, Worker
 from requester.store.work import RowReader, Work
 
+Standing = TypeVar("Standing")
+Question = TypeVar("Question")
+Result = TypeVar("Result")
+
 
 class HeardAnswer(NamedTuple):
     root: Digest
@@ -58,6 +63,20 @@ class AnswersLeft(NamedTuple):
 
     sides: Collection[Address]
     root: Digest | None
+
+
+class Asker(Generic[Question, Result]):
+    """Passes requests to `act` one by one; a feature may pass several together, that one transaction handles them.
+
+    `act` returns one result for each request, in the same order.
+    """
+
+    def __init__(self, act: Callable[[Sequence[Question]], Sequence[Result]]) -> None:
+        self._act = act
+
+    async def ask(self, asked: Question) -> Result:
+        """Returns the result of `act` for this request, or raises its error."""
+        return (await run_in_threadpool(self._act, [asked]))[0]
 
 
 class HearingParty(ABC):
@@ -185,6 +204,7 @@ class Feature:
     """Routes that are served after the kernel's."""
     merger: ClassVar[Merger | None] = None
     answer_kind: ClassVar[AnswerKind | None] = None
+    asker: ClassVar[type[Asker[Any, Any]] | None] = None
     explanation: ClassVar[Explanation | None] = None
     review: ClassVar[Review | None] = None
     beginning: ClassVar[Beginning | None] = None
@@ -407,11 +427,19 @@ class Feature:
         """Called at each scrape, in a reading transaction."""
         return ()
 
+    def cache_standing(self, request: Request, job_id: str, mark: str, make: Callable[[], Standing]) -> Standing | None:
+        """Called while the API shows a job to anybody; returns what was made for it under this mark before, or now."""
+        return None
+
     def open_caches(self, state: State, context: Context) -> None:
         """Called when the API starts; sets the objects that the feature's routes read from `request.app.state`.
 
-        `state.strangers_share` is the time that all strangers together have for computations (api.response_cache).
+        `state.strangers_share` is the time that all strangers together have for computations (features.answer_cache).
         """
+
+
+def asker_of(context: Context) -> type[Asker[Any, Any]]:
+    return next((feature.asker for feature in features_of(context) if feature.asker is not None), Asker)
 
 
 def beginning_of(holder: Context | RowReader) -> Beginning:

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from gradmarket.market.release import HEADER
 from gradmarket.market.terms import Address, Role
 from gradmarket.network import check_release
-from requester.api.callers import Buckets, parse_bearer_token, retry_after
+from requester.api.callers import Buckets, retry_after
 from requester.api.problems import describe_problems
 from requester.context import Context
 from requester.store import identities
@@ -58,7 +58,7 @@ async def _require_identity(
         callers: Callers = request.app.state.callers
         identity = await callers.identify(context, credentials.credentials)
         if identity is not None:
-            await _not_too_often(request, context, identity.subject)
+            await limit_wallet(request, context, identity.subject)
             return identity
     raise token_needed(sent=credentials is not None)
 
@@ -115,7 +115,7 @@ def _hash_token(token: str) -> str:
     return identities.hash_of(token).hex()
 
 
-async def _not_too_often(request: Request, context: Context, subject: str) -> None:
+async def limit_wallet(request: Request, context: Context, subject: str) -> None:
     """Raises 429 if the wallet sends too many requests; all its tokens share one bucket."""
     wallets: Buckets = request.app.state.wallets
     wait = wallets.take(subject)
@@ -145,24 +145,13 @@ def _with_role(*roles: Role) -> Callable[[Identity], Awaitable[Identity]]:
     return check
 
 
-async def worker_of(request: Request) -> Address:
-    """Returns the worker whose token the request has, like the dependency `Worker`, for routes without dependencies."""
-    token, context = parse_bearer_token(request.scope), request.app.state.context
-    callers: Callers = request.app.state.callers
-    identity = None if token is None else await callers.identify(context, token)
-    if identity is None:
-        raise token_needed(sent=token is not None)
-    await _not_too_often(request, context, identity.subject)
-    return await _require_same_worker(await _require_worker(identity), request)
-
-
-async def _require_worker(identity: Annotated[Identity, Depends(_require_identity)]) -> Address:
+async def require_worker(identity: Annotated[Identity, Depends(_require_identity)]) -> Address:
     if identity.role != WORKER:
         raise HTTPException(403, "only workers may call this: sign in with POST /v1/session")
     return Address(identity.subject)
 
 
-async def _require_same_worker(worker: Annotated[Address, Depends(_require_worker)], request: Request) -> Address:
+async def require_same_worker(worker: Annotated[Address, Depends(require_worker)], request: Request) -> Address:
     """Raises OtherRelease, before the request is read, if the worker is of another release than this service."""
     check_release(request.headers.get(HEADER), "this worker", "the market")
     return worker
@@ -187,6 +176,6 @@ AnyoneOrNobody = Annotated[Identity | None, Depends(_anyone_or_nobody)]
 Submitter = Annotated[Identity, Depends(_with_role(Role.SUBMIT, Role.ADMIN))]
 Auditor = Annotated[Identity, Depends(_require_auditor)]
 Admin = Annotated[Identity, Depends(_with_role(Role.ADMIN))]
-Worker = Annotated[Address, Depends(_require_same_worker)]
-Earner = Annotated[Address, Depends(_require_worker)]
+Worker = Annotated[Address, Depends(require_same_worker)]
+Earner = Annotated[Address, Depends(require_worker)]
 """A worker of any release, which may read its own earnings."""

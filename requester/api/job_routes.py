@@ -24,9 +24,8 @@ from requester.api.idempotency import Key, answer_once, digest_body, find_answer
 from requester.api.job_views import Standing, job_view, read_standing
 from requester.api.paging import MOST, CostliestLimit, Cursor, load_page_rows
 from requester.api.problems import describe_problems
-from requester.api.response_cache import Recent, Source
 from requester.context import Context
-from requester.feature import beginning_of
+from requester.feature import beginning_of, features_of
 from requester.moves.admission import admit_job, complete_spec, lay_out
 from requester.moves.ending import end_job
 from requester.moves.resume import resume_job
@@ -78,22 +77,24 @@ def _build_job_view(job: Job, newest: Round | None, standing: Standing) -> JobVi
     return job_view(job, jobs.load_spec(job), newest, standing)
 
 
-def load_public_job_views(
-    context: Context, reader: RowReader, request: Request, source: str | None, rows: Sequence[Job]
-) -> list[JobView]:
-    """Returns views for strangers: counts over all rows of a job are cached for a while, until its state changes."""
+def load_public_job_views(context: Context, reader: RowReader, request: Request, rows: Sequence[Job]) -> list[JobView]:
+    """Returns views for strangers: a feature may cache the counts over all rows of a job, until its state changes."""
     newest = jobs.newest_closed(reader, [job.id for job in rows])
     pairs = [(job, newest.get(job.id)) for job in rows]
-    return [_build_job_view(job, last, standing_of(context, reader, request, source, job, last)) for job, last in pairs]
+    return [_build_job_view(job, last, _load_standing(context, reader, request, job, last)) for job, last in pairs]
 
 
-def standing_of(
-    context: Context, reader: RowReader, request: Request, source: str | None, job: Job, newest: Round | None
-) -> Standing:
-    """Returns the counts over all rows of the job, cached while it is in one state and round; see `Recent.get`."""
-    standings: Recent[Standing] = request.app.state.standings
-    mark = f"{job.state} {newest.number if newest else -1}"
-    return standings.get(job.id, mark, source, partial(read_standing, reader, job, context.clock()))
+def _load_standing(context: Context, reader: RowReader, request: Request, job: Job, newest: Round | None) -> Standing:
+    make, mark = partial(read_standing, reader, job, context.clock()), mark_standing(job, newest)
+    for feature in features_of(reader):
+        if (cached := feature.cache_standing(request, job.id, mark, make)) is not None:
+            return cached
+    return make()
+
+
+def mark_standing(job: Job, newest: Round | None) -> str:
+    """Returns a text that changes with the state and the newest closed round of the job."""
+    return f"{job.state} {newest.number if newest else -1}"
 
 
 def parse_posted_job(context: Context, body: dict[str, Any]) -> JobSpec:
@@ -171,7 +172,6 @@ def post_job(
 def listed(
     context: Here,
     request: Request,
-    source: Source,
     limit: CostliestLimit,
     cursor: Cursor = None,
     state: Annotated[JobState | None, Query(description="Only jobs in this state")] = None,
@@ -180,13 +180,13 @@ def listed(
     keys = [Job.created_at, Job.id]
     with context.reading() as reader:
         shown, more = load_page_rows(reader, listings.select_jobs(state, tag), keys, cursor, limit)
-        return Page(items=load_public_job_views(context, reader, request, source, shown), next=more)
+        return Page(items=load_public_job_views(context, reader, request, shown), next=more)
 
 
 @router.get("/{job_id}", operation_id="get_job", responses=NO_JOB, summary="One job, and why it does not get on")
-def shown(context: Here, request: Request, source: Source, job_id: JobPath) -> JobView:
+def shown(context: Here, request: Request, job_id: JobPath) -> JobView:
     with context.reading() as reader:
-        return load_public_job_views(context, reader, request, source, [job_or_404(reader, job_id)])[0]
+        return load_public_job_views(context, reader, request, [job_or_404(reader, job_id)])[0]
 
 
 @router.patch(

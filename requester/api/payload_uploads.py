@@ -7,27 +7,29 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Final
 
 import structlog
 from fastapi import APIRouter, HTTPException, Path, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.errors import Conflict, MarketError, Refused
+from gradmarket.market.fields import faults_of
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import framing
 from gradmarket.market.wire.base import ReplicaField
 from gradmarket.market.wire.framing import HEAD, MissingParts, ReceivedBytes
-from gradmarket.market.wire.poll import PayloadPart, PollRequest, RefusedItem
+from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest, RefusedItem
 from graphdoc.encoding import Bytes
 from requester.api.auth_routes import SAME_RELEASE, Here, Worker
-from requester.api.batching import WorkerBatchers
-from requester.api.hot_route import parse_poll_request
 from requester.api.problems import describe_problems
 from requester.api.streams import Parts, by_pieces
 from requester.blobs.disk import Incoming
 from requester.context import Context
-from requester.exchange import payload_upload
+from requester.exchange import outbox, payload_upload, poll, upload_grant
 from requester.exchange.commitments import TooLate
 from requester.exchange.outbox import Poll
 from requester.exchange.payload_upload import (
@@ -38,6 +40,7 @@ from requester.exchange.payload_upload import (
 )
 from requester.exchange.poll import build_refused_item
 from requester.exchange.upload_grant import UploadClaim, UploadGrant, UploadPace
+from requester.feature import Asker, asker_of
 
 log = structlog.get_logger("gradmarket.uploads")
 router = APIRouter(prefix="/v1/work", tags=["work"])
@@ -56,6 +59,33 @@ AGAIN_S: Final = 0.05
 """Seconds between looks whether an earlier request has ended."""
 TIDY_S: Final = 60.0
 """Seconds between looks for stale uploads."""
+
+
+def parse_poll_request(body: bytes) -> PollRequest:
+    """Raises RequestValidationError where the body is no poll's request."""
+    try:
+        return PollRequest.model_validate_json(body)
+    except ValidationError as error:
+        faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in faults_of(error)]
+        raise RequestValidationError(faults) from error
+
+
+@dataclass(frozen=True)
+class WorkerAskers:
+    """Ask for the answers to polls, for these after a wait, and for upload grants."""
+
+    hear: Asker[outbox.Poll, PollAnswer]
+    answer: Asker[outbox.Poll, PollAnswer]
+    want: Asker[upload_grant.UploadClaim, upload_grant.UploadGrant | MarketError]
+
+
+def build_worker_askers(context: Context) -> WorkerAskers:
+    asker = asker_of(context)
+    return WorkerAskers(
+        asker(partial(poll.handle_polls, context)),
+        asker(partial(outbox.load_poll_answers, context)),
+        asker(partial(upload_grant.find_grants, context)),
+    )
 
 
 class FramedBody:
@@ -109,7 +139,7 @@ class PayloadReceiver:
     """Receives the parts of one request; `files` keeps the payloads until they are paid for."""
 
     context: Context
-    crowd: WorkerBatchers
+    crowd: WorkerAskers
     readers: PieceReaders
     files: ExitStack
 

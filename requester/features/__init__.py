@@ -4,10 +4,12 @@ from typing import Final
 
 from requester.feature import Feature
 from requester.features.adaptive import AdaptiveFeature
+from requester.features.answer_cache import AnswerCacheFeature
 from requester.features.api_tokens import ApiTokensFeature
 from requester.features.auditors import AuditorsFeature
 from requester.features.audits import AuditsFeature
 from requester.features.backup import BackupFeature
+from requester.features.batching import BatchingFeature
 from requester.features.body_limits import BodyLimitsFeature
 from requester.features.chain_door import ChainDoorFeature
 from requester.features.claims import ClaimsFeature
@@ -21,6 +23,7 @@ from requester.features.drift import DriftFeature
 from requester.features.evaluations import EvaluationsFeature
 from requester.features.event_streams import EventStreamsFeature
 from requester.features.explanations import ExplanationsFeature
+from requester.features.fast_routes import FastRoutesFeature
 from requester.features.fault_reports import FaultReportsFeature
 from requester.features.health import HealthFeature
 from requester.features.late import LateFeature
@@ -57,6 +60,9 @@ from requester.features.webhooks import WebhooksFeature
 from requester.features.windows import WindowsFeature
 
 FEATURES: Final[tuple[Feature, ...]] = (
+    AnswerCacheFeature(),
+    BatchingFeature(),
+    FastRoutesFeature(),
     PartTroublesFeature(),
     HealthFeature(),
     ClockStepsFeature(),

@@ -3,9 +3,9 @@
 import httpx
 import pytest
 
-from requester.api.hot_route import FastRouters
 from requester.app import routers_with
 from requester.feature import features_of
+from requester.features.fast_routes import FastRouters
 from tests.api.api_service import Service
 
 HOT = {("GET", "/v1/health"), ("POST", "/v1/work/poll"), ("POST", "/v1/work/answers")}
@@ -23,7 +23,8 @@ def refused(answer: httpx.Response, status: int) -> None:
 
 
 def test_hot_routes_are_in_the_openapi_document(service: Service) -> None:
-    doors = FastRouters(nowhere, routers_with(features_of(service.context)), {})
+    routes = [route for router in routers_with(features_of(service.context)) for route in router.routes]
+    doors = FastRouters(nowhere, routes, {})
     assert set(doors._doors) == HOT
     paths = service.anyone.get("/openapi.json").json()["paths"]
     assert all(method.lower() in paths[path] for method, path in HOT)

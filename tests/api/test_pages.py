@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
-from requester.api.response_cache import Recent, Share
+from requester.features.answer_cache import Recent, Share
 from requester.features.pages import market_page
 from tests.api.api_service import Service
 from tests.api.conftest import JOB

@@ -10,7 +10,7 @@ from fastapi import HTTPException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from requester.api.response_cache import AT_ONCE_S, SHARE, CachedAnswers, Recent, Share
+from requester.features.answer_cache import AT_ONCE_S, SHARE, CachedAnswers, Recent, Share
 from tests.kit.clock import Clock
 from tests.patience import wait_for
 

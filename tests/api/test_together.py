@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from requester.api.batching import NEWEST, Batcher
+from requester.features.batching import NEWEST, Batcher
 from tests.patience import PATIENCE_S, wait_beside, wait_for
 
 
@@ -78,7 +78,7 @@ def test_cancelled_requests_do_not_hold_up_others() -> None:
 
 
 def test_requests_a_moment_apart_join_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("requester.api.batching.LONGEST_GATHER_S", 60.0)
+    monkeypatch.setattr("requester.features.batching.LONGEST_GATHER_S", 60.0)
     doubler = Doubler()
     doubler.may_go_on.set()
 
@@ -125,7 +125,7 @@ def test_another_lane_takes_what_is_beyond_the_most_of_one() -> None:
 
 
 def test_a_batcher_gathers_for_no_longer_than_usual_and_probes_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("requester.api.batching.GATHER_S", 0.0)
+    monkeypatch.setattr("requester.features.batching.GATHER_S", 0.0)
     doubler = Doubler()
     doubler.may_go_on.set()
 
@@ -133,11 +133,11 @@ def test_a_batcher_gathers_for_no_longer_than_usual_and_probes_now_and_then(monk
         together = Batcher(doubler, lanes=1)
         for _ in range(NEWEST + 1):
             await asyncio.gather(together.ask(2), together.ask(4))
-        monkeypatch.setattr("requester.api.batching.GATHER_S", 3600.0)
+        monkeypatch.setattr("requester.features.batching.GATHER_S", 3600.0)
         async with asyncio.timeout(PATIENCE_S):
             for _ in range(NEWEST - 1):
                 await asyncio.gather(together.ask(2), together.ask(4))
-        monkeypatch.setattr("requester.api.batching.GATHER_S", 1.0)
+        monkeypatch.setattr("requester.features.batching.GATHER_S", 1.0)
         first = asyncio.gather(together.ask(2), together.ask(4))
         await asyncio.sleep(0)
         await asyncio.gather(first, together.ask(6))
@@ -148,8 +148,8 @@ def test_a_batcher_gathers_for_no_longer_than_usual_and_probes_now_and_then(monk
 
 @pytest.mark.parametrize("longest", [60.0, 0.0])
 def test_a_transaction_waits_while_more_come_and_not_for_ever(monkeypatch: pytest.MonkeyPatch, longest: float) -> None:
-    monkeypatch.setattr("requester.api.batching.GATHER_S", 0.0)
-    monkeypatch.setattr("requester.api.batching.LONGEST_GATHER_S", longest)
+    monkeypatch.setattr("requester.features.batching.GATHER_S", 0.0)
+    monkeypatch.setattr("requester.features.batching.LONGEST_GATHER_S", longest)
     doubler = Doubler()
     doubler.may_go_on.set()
 

@@ -19,9 +19,9 @@ from gradmarket.market.views.job_views import CoverageCounts
 from requester.api.auth_routes import ROLE, AnyoneOrNobody, Here, Identity
 from requester.api.job_routes import NO_JOB, JobPath, check_visible, job_or_404
 from requester.api.paging import NOT_OURS, Cursor, Limit, decode_cursor, encode_cursor
-from requester.api.response_cache import Recent, Source
 from requester.context import Context
 from requester.feature import Feature
+from requester.features.answer_cache import Recent, Source
 from requester.features.coverage import coverage_rows
 from requester.features.coverage.coverage_rows import Covered
 from requester.store import jobs
@@ -123,6 +123,7 @@ def _read_partitions(context: Context, manifest: str, spec: JobSpec) -> Partitio
 
 class CoverageFeature(Feature):
     name = "coverage"
+    needs = ("answer_cache",)
     routers = (router,)
 
     def describe_job(self, reader: RowReader, job: Job) -> Mapping[str, object]:

@@ -10,7 +10,6 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import State
 
 from gradmarket.market.views.service_views import Health, Readiness
-from requester.api.hot_route import OpenHotRoute
 from requester.context import Context
 from requester.feature import Feature
 from requester.features.part_troubles import probe_blobs, probe_database
@@ -51,17 +50,9 @@ async def _get_probe(request: Request) -> Probe:
     return probe
 
 
+@router.get("/v1/health", operation_id="get_health", summary="The process answers")
 async def get_health() -> Health:
     return Health(status="ok")
-
-
-router.add_api_route(
-    "/v1/health",
-    get_health,
-    operation_id="get_health",
-    summary="The process answers",
-    route_class_override=OpenHotRoute,
-)
 
 
 @router.get(

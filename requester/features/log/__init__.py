@@ -15,10 +15,10 @@ from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, Leaf
 from requester.api.auth_routes import Here
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.paging import MOST
-from requester.api.response_cache import Recent, Source
 from requester.chain.chain_context import ChainContext
 from requester.context import Context
 from requester.feature import Feature
+from requester.features.answer_cache import Recent, Source
 from requester.features.log import leaf_rows
 from requester.store.tables import Job, JobEvent
 from requester.store.work import RowReader, Work
@@ -117,6 +117,7 @@ def _load_tree(request: Request, reader: RowReader, job: Job, source: str | None
 
 class LogFeature(Feature):
     name = "log"
+    needs = ("answer_cache",)
     routers = (router,)
 
     def extend_log(self, chain: ChainContext, job_id: str) -> LogHead | None:

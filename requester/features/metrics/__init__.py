@@ -12,9 +12,9 @@ from prometheus_client.registry import Collector
 from starlette.datastructures import State
 
 from requester.api.auth_routes import Here
-from requester.api.response_cache import CachedAnswers, Share, Source
 from requester.context import Context
 from requester.feature import Feature, features_of
+from requester.features.answer_cache import CachedAnswers, Share, Source
 from requester.features.metrics.tallies import collect_metrics
 from requester.stages import collect, plan
 from requester.store.ready_rows import MOST
@@ -70,6 +70,7 @@ def _build_metrics_text(context: Context, waits: StageWaits) -> bytes:
 
 class MetricsFeature(Feature):
     name = "metrics"
+    needs = ("answer_cache",)
     routers = (router,)
 
     def open_caches(self, state: State, context: Context) -> None:

@@ -4,9 +4,9 @@ from typing import Final
 
 from starlette.datastructures import State
 
-from requester.api.response_cache import Recent, Share
 from requester.context import Context
 from requester.feature import Feature
+from requester.features.answer_cache import Recent, Share
 from requester.features.pages import page_routes
 from requester.features.pages.live_parts import LiveParts
 
@@ -17,7 +17,7 @@ PAGES_SHARE: Final = 8.0
 class PagesFeature(Feature):
     name = "pages"
     needs = (
-        *("audits", "coverage", "described_api", "event_streams", "explanations", "health", "metrics"),
+        *("answer_cache", "audits", "coverage", "described_api", "event_streams", "explanations", "health", "metrics"),
         *("price_guide", "records", "reputation"),
     )
     routers = (page_routes.router,)

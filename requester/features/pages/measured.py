@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from fastapi import Request
 
 from gradmarket.market.money import TokenUnit
-from requester.api.job_routes import standing_of
-from requester.api.job_views import Standing
-from requester.api.response_cache import Recent
+from requester.api.job_routes import mark_standing
+from requester.api.job_views import Standing, read_standing
 from requester.context import Context
+from requester.features.answer_cache import Recent
 from requester.features.records import worker_figures
 from requester.store import jobs
 from requester.store.tables import Job, Round
@@ -38,11 +39,13 @@ def load_page_measures(
     context: Context, reader: RowReader, request: Request, shown: Sequence[Job]
 ) -> dict[str, PageMeasures]:
     newest = jobs.newest_closed(reader, [job.id for job in shown])
+    standings: Recent[Standing] = request.app.state.standings
 
     def of(job: Job) -> PageMeasures:
         last = newest.get(job.id)
+        make = partial(read_standing, reader, job, context.clock())
         return PageMeasures(
-            standing_of(context, reader, request, VIEWERS, job, last),
+            standings.get(job.id, mark_standing(job, last), VIEWERS, make),
             _load_expected_pay(context, reader, request, job),
             last,
         )

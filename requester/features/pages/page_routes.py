@@ -1,7 +1,7 @@
 """The routes of the web page. All but the operator's part show the API's public data.
 
-A page is rendered once for all its viewers, in a share of the time of its own (api.response_cache), so viewers cannot
-slow a job. It is rendered anew after an event of its job, or after a second. A viewer that watches a job holds one
+A page is rendered once for all its viewers, in a share of the time of its own (answer_cache), so viewers cannot slow
+a job. It is rendered anew after an event of its job, or after a second. A viewer that watches a job holds one
 stream, in which the service sends the part that changes (live_parts).
 """
 
@@ -25,9 +25,9 @@ from requester.api import problem_kinds
 from requester.api.auth_routes import WORKER, Admin, AnyoneOrNobody, Callers, Here, Submitter
 from requester.api.callers import parse_bearer_token
 from requester.api.job_routes import JobPath, job_or_404
-from requester.api.response_cache import Recent, Source
 from requester.context import Context
 from requester.features import price_guide
+from requester.features.answer_cache import Recent, Source
 from requester.features.coverage import read_books
 from requester.features.event_streams import FollowedJob, event_tail
 from requester.features.health import Probe

@@ -11,8 +11,8 @@ from gradmarket.market.wire.audit_messages import AuditAnswer, AuditReceipt
 from requester.api.auth_routes import SAME_RELEASE, Auditor, Here
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.problems import describe_problems
-from requester.api.response_cache import Recent, Source
 from requester.context import Context
+from requester.features.answer_cache import Recent, Source
 from requester.features.audits.audit_kind import AuditingFeature
 from requester.features.audits.audit_routes import TaskPath
 from requester.features.planted import planting, trust_figures
@@ -54,7 +54,7 @@ def plant_answer(context: Here, _identity: Auditor, task_id: TaskPath, answer: A
 
 class PlantedFeature(AuditingFeature):
     name = "planted"
-    needs = ("audits",)
+    needs = ("answer_cache", "audits")
     routers = (router,)
     audit_kind = PlantingAudits()
     claimed_tables = (PlantedAnswer,)

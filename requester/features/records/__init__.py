@@ -3,16 +3,16 @@
 from starlette.datastructures import State
 
 from gradmarket.market.views.job_views import Stats
-from requester.api.response_cache import CachedAnswers, Recent
 from requester.context import Context
 from requester.feature import Feature
+from requester.features.answer_cache import CachedAnswers, Recent
 from requester.features.records import earning_routes, evidence_routes, record_routes
 from requester.features.records.worker_figures import History
 
 
 class RecordsFeature(Feature):
     name = "records"
-    needs = ("reputation",)
+    needs = ("answer_cache", "reputation")
     routers = (earning_routes.router, record_routes.router, evidence_routes.router)
 
     def open_caches(self, state: State, context: Context) -> None:

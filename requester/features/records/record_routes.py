@@ -14,8 +14,8 @@ from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.job_views import format_amount, format_time
 from requester.api.paging import Cursor, Limit, load_page_rows
 from requester.api.problems import describe_problems
-from requester.api.response_cache import CachedAnswers, Source
 from requester.context import Context
+from requester.features.answer_cache import CachedAnswers, Source
 from requester.features.records import job_counts, record_lists, worker_figures
 from requester.features.records.earning_routes import Address
 from requester.features.records.job_counts import traffic_of

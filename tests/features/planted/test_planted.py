@@ -16,9 +16,9 @@ from gradmarket.market.job_parts import AuditSpec
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState
 from gradmarket.market.views.trust_views import TrustView
 from gradmarket.market.wire.audit_messages import AuditAnswer
-from requester.api.response_cache import Share
 from requester.app import create_app
 from requester.features import FEATURES
+from requester.features.answer_cache import Share
 from requester.features.planted import planting, trust_figures
 from requester.features.planted.planted_rows import PlantedAnswer
 from requester.store.tables import Job

@@ -3,16 +3,11 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.market.errors import MarketError
-from gradmarket.market.wire.poll import PollAnswer
-from requester.context import Context
-from requester.exchange import outbox, poll, upload_grant
+from requester.feature import Asker, Feature
 
 Question = TypeVar("Question")
 Result = TypeVar("Result")
@@ -32,7 +27,7 @@ waits all the same, or the size could never grow.
 """
 
 
-class Batcher(Generic[Question, Result]):
+class Batcher(Asker[Question, Result]):
     """Gathers the requests that come together and those that come while its lanes are busy, and passes them to `act`.
 
     `act` returns one result for each request, in the same order.
@@ -114,18 +109,6 @@ class Batcher(Generic[Question, Result]):
                 answer.set_result(result)
 
 
-@dataclass(frozen=True)
-class WorkerBatchers:
-    """The batchers of polls, of their answers after a wait, and of upload grants."""
-
-    hear: Batcher[outbox.Poll, PollAnswer]
-    answer: Batcher[outbox.Poll, PollAnswer]
-    want: Batcher[upload_grant.UploadClaim, upload_grant.UploadGrant | MarketError]
-
-
-def crowd_of(context: Context) -> WorkerBatchers:
-    return WorkerBatchers(
-        Batcher(partial(poll.handle_polls, context)),
-        Batcher(partial(outbox.load_poll_answers, context)),
-        Batcher(partial(upload_grant.find_grants, context)),
-    )
+class BatchingFeature(Feature):
+    name = "batching"
+    asker = Batcher

@@ -5,13 +5,16 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 from fastapi import Depends, HTTPException, Request
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import State
 
 from gradmarket.market.errors import NotFound
 from requester.api.callers import retry_after
+from requester.context import Context
+from requester.feature import Feature
 from requester.store.remembered import Remembered
 
 Value = TypeVar("Value")
@@ -158,3 +161,17 @@ async def _get_source(request: Request) -> str | None:
 
 
 Source = Annotated[str | None, Depends(_get_source)]
+
+
+class AnswerCacheFeature(Feature):
+    """The first of all, since other features' caches share its time."""
+
+    name = "answer_cache"
+
+    def open_caches(self, state: State, context: Context) -> None:
+        state.strangers_share = Share()
+        state.standings = Recent[Any](state.strangers_share)
+
+    def cache_standing(self, request: Request, job_id: str, mark: str, make: Callable[[], Value]) -> Value:
+        standings: Recent[Value] = request.app.state.standings
+        return standings.get(job_id, mark, request.state.source, make)
