@@ -97,12 +97,13 @@ def sign_in(context: Here, request: Request, sign_in_request: SignIn) -> Session
         raise SignatureRefused(UNUSABLE)
     message = _verify_sign_in(context, sign_in_request, value, now)
     payout, address = payout_of(message), message.address
+    network = network_of(resolve_caller(request.scope, context.settings.trusted_proxies))
     consent = _verify_consent(context, sign_in_request, address, payout)
     with context.begin() as work:
         work.one_at_a_time(f"nonce {value}", f"worker {address}")
         if not identities.use_nonce(work, value, until, now):
             raise SignatureRefused(UNUSABLE)
-        identities.sign_in(work, address, payout, network_of(_resolve_client_address(request, context)), now, consent)
+        identities.sign_in(work, address, payout, network, now, consent)
         ends = now + context.settings.session_s
         token = identities.issue_token(work, WORKER, address, ends, now)
     context.on_sign_in(address)
@@ -142,10 +143,6 @@ def payout_of(message: SignInMessage) -> Address:
     if not match:
         raise SignatureRefused(f"the statement is not {STATEMENT!r}")
     return signing.checksum_address(match[1])
-
-
-def _resolve_client_address(request: Request, context: Context) -> str:
-    return resolve_caller(request.scope, context.settings.trusted_proxies)
 
 
 def _format_time(seconds: float) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import Select, select
 
 from contracts import events, stakes
-from contracts.ledger import AccountOnChain, JobOnChain
+from contracts.ledger import AccountOnChain
 from contracts.stakes import Exposure
 from gradmarket.market.rules.payment import MAX_UNITS
 from gradmarket.market.terms import Address, Amount, Hash, Units
@@ -45,7 +45,8 @@ def copy_job_from_chain(chain: ChainContext, job_id: str) -> None:
     with chain.begin() as work:
         job = lock_row(work, Job, job_id)
         before = min(job.deposited, job.budget)
-        _copy_job(job, now, refunded)
+        # the sum of all deposits: the contract's figure is the rest after refunds
+        job.deposited, job.refunded = now.deposited + refunded, refunded
         if (added := min(job.deposited, job.budget) - before) > 0:  # deposits of others beyond the budget date nothing
             for listener in listeners_of(work):
                 listener.topped_up(work, job, Units(added), chain.clock())
@@ -107,11 +108,6 @@ def _copy_funded_jobs(chain: ChainContext, first: int, last: int) -> bool:
 
 def _select_account_workers(job_id: str) -> Select[str]:
     return select(Account.worker).where(Account.job_id == job_id)
-
-
-def _copy_job(row: Job, now: JobOnChain, refunded: int) -> None:
-    """Sets `deposited` to the sum of all deposits: the contract's figure is the rest after refunds."""
-    row.deposited, row.refunded = now.deposited + refunded, refunded
 
 
 def _copy_accounts(work: Work, job_id: str, accounts: dict[Address, ChainFigures]) -> None:

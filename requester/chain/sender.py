@@ -188,7 +188,11 @@ def _send_transaction(chain: ChainContext, row: Transaction, now: float, price: 
             raw = _store_replacement(chain, row, now, price) or raw
         except GasTooDear as error:
             waits = error.detail
-    refusal = _try_to_send(chain, raw)
+    refusal = ""
+    try:
+        send_transaction(chain.ledger.web3, raw)
+    except NodeRefused as error:
+        refusal = str(error)
     with chain.begin() as work:
         outcomes.record_sending(work, row.id, now, waits or refusal)
 
@@ -221,14 +225,6 @@ def _decode_gas_offer(row: Transaction) -> tuple[int, Fees]:
     if not kept:
         return offer_in(_get_raw_bytes(row))
     return int(kept["gas"]), Fees(int(kept["most"]), int(kept["tip"]), bool(kept["legacy"]))
-
-
-def _try_to_send(chain: ChainContext, raw: bytes) -> str:
-    try:
-        send_transaction(chain.ledger.web3, raw)
-    except NodeRefused as error:
-        return str(error)
-    return ""
 
 
 def _record_row_outcome(chain: ChainContext, row: Transaction) -> bool:

@@ -117,7 +117,8 @@ def _build_poll_answer(
     now: float,
 ) -> PollAnswer:
     new = [(replica, task) for replica, task in held if _is_new(poll, replica)]
-    uploads = [(replica, task) for replica, task in held if _is_asked(replica, task)]
+    agreeing = [(replica, task) for replica, task in held if replica.state == ReplicaState.AGREE]
+    uploads = [(replica, task) for replica, task in agreeing if task.uploader == replica.id]
     paid = [vouchers.get((job, poll.worker)) for job in _paid_in(poll, held)]
     return PollAnswer(
         leases=tuple(_build_lease(replica, task, now) for replica, task in new if replica.state == ReplicaState.LEASED),
@@ -131,10 +132,6 @@ def _build_poll_answer(
 
 def _is_new(poll: Poll, replica: Replica) -> bool:
     return poll.request.known.get(ReplicaId(replica.id)) != replica.state
-
-
-def _is_asked(replica: Replica, task: Task) -> bool:
-    return replica.state == ReplicaState.AGREE and task.uploader == replica.id
 
 
 def _is_referred(reader: RowReader, poll: Poll, replica: Replica, task: Task) -> bool:

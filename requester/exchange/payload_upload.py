@@ -174,16 +174,11 @@ def inspect_and_store_payload(context: Context, want: UploadGrant, arrival: Inco
     delivery = Delivery(want, arrival.incoming, want.root, _inspect_payload(want, arrival))
     if delivery.stored:
         with record_span("keep payload"):
-            _store_payload(context, want, arrival.incoming)
+            if not want.spec.repeatable:  # a holder's answer: unless booked, it is never served and then dropped
+                with context.begin() as work:
+                    unneeded.release_blobs(work, want.job, blob_cleanup.PAYLOAD, [want.root], context.clock())
+            context.blobs.store_blob(arrival.incoming)
     return delivery
-
-
-def _store_payload(context: Context, want: UploadGrant, incoming: Incoming) -> None:
-    """Stores the payload. A holder's answer is released first: unless booked, it is never served and then dropped."""
-    if not want.spec.repeatable:
-        with context.begin() as work:
-            unneeded.release_blobs(work, want.job, blob_cleanup.PAYLOAD, [incoming.digest], context.clock())
-    context.blobs.store_blob(incoming)
 
 
 def _inspect_payload(want: UploadGrant, arrival: IncomingUpload) -> Found:

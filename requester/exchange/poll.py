@@ -66,7 +66,9 @@ def _handle_polls_in_tx(context: Context, polls: Sequence[Poll]) -> tuple[list[P
         for poll in polls:
             _record_capacity(intake, held[poll.worker], poll, now)
         work.write_alike(intake.workers.values(), "seen_at", "capacity", "asking_until")
-        _request_draw(work, intake)
+        # a draw costs more than a poll: a worker without reserved money that polls again waits for the next sweep
+        if intake.asking and (accounts.mark_staying(work, intake.asking) or intake.begun):
+            work.notify("assign")
         work.flush()
         answers = outbox.build_poll_answers(context, work, polls, held, now)
         work.topics.difference_update(map(worker_topic, addresses))  # their news is in the answers
@@ -192,16 +194,6 @@ def _unheard_leases(held: Held, request: PollRequest) -> int:
     return sum(
         replica.state == ReplicaState.LEASED and ReplicaId(replica.id) not in request.known for replica, _task in held
     )
-
-
-def _request_draw(work: Work, intake: _Intake) -> None:
-    """Marks workers that ask for work as not leaving, and has tasks assigned if one of them could be drawn.
-
-    That costs more than a poll, so a worker that has no money reserved and polls again and again waits for the next
-    sweep.
-    """
-    if intake.asking and (accounts.mark_staying(work, intake.asking) or intake.begun):
-        work.notify("assign")
 
 
 def _with_forgotten(work: Work, poll: Poll, held: Held) -> tuple[Held, list[RefusedItem]]:

@@ -68,18 +68,15 @@ class UploadClaim:
 
 def find_grants(context: Context, claims: Sequence[UploadClaim]) -> list[UploadGrant | MarketError]:
     """Returns a grant for each claim, in order; or NotFound, TooLate or Conflict if its payload is not wanted."""
+    grants = list[UploadGrant | MarketError]()
     with context.reading() as reader:
         own = in_hand.own_replicas(reader, [claim.replica for claim in claims])
-        return [_wanted_or_why_not(context, reader, own.get(claim.replica), claim) for claim in claims]
-
-
-def _wanted_or_why_not(
-    context: Context, reader: RowReader, own: OwnReplica | None, claim: UploadClaim
-) -> UploadGrant | MarketError:
-    try:
-        return _build_grant(context, reader, own, claim)
-    except MarketError as error:
-        return error
+        for claim in claims:
+            try:
+                grants.append(_build_grant(context, reader, own.get(claim.replica), claim))
+            except MarketError as error:
+                grants.append(error)
+    return grants
 
 
 def _build_grant(context: Context, reader: RowReader, own: OwnReplica | None, claim: UploadClaim) -> UploadGrant:
@@ -94,7 +91,9 @@ def _build_grant(context: Context, reader: RowReader, own: OwnReplica | None, cl
     if task.state == TaskState.UPLOADING and task.uploader != replica.id:
         raise Conflict("another replica was asked for this payload")
     spec, layout = jobs.load_spec(job), layout_of(job)
-    summed = find_round_sum(reader, spec)
+    summed, revealed = find_round_sum(reader, spec), None
+    if spec.verifier.sketched and known.wave is not None:
+        revealed = RevealedSketch(known.wave.seed, replica.sketch or b"")
     return UploadGrant(
         replica=replica.id,
         task=task.id,
@@ -106,7 +105,7 @@ def _build_grant(context: Context, reader: RowReader, own: OwnReplica | None, cl
         seed=task.offer.seed,
         spec=spec,
         layout=layout,
-        sketch=_build_revealed_sketch(known) if spec.verifier.sketched else None,
+        sketch=revealed,
         paid=paid,
         answer=early,
         receipt=None if summed is None else summed.find_receipt(reader, job, task.round, claim.worker),
@@ -122,10 +121,6 @@ def _may_answer_now(context: Context, own: OwnReplica, claim: UploadClaim) -> bo
     """Returns whether the claim's answer is the whole vote on a task whose lease still runs."""
     leased = own.replica.state == ReplicaState.LEASED and context.clock() <= own.replica.lease_until
     return leased and claim.answer is not None and jobs.load_spec(own.job).decided_alone
-
-
-def _build_revealed_sketch(own: OwnReplica) -> RevealedSketch | None:
-    return None if own.wave is None else RevealedSketch(own.wave.seed, own.replica.sketch or b"")
 
 
 LOOKS: Final = 4

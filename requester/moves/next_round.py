@@ -17,7 +17,7 @@ from requester.moves.ending import cancel_open_tasks, end_job
 from requester.moves.task_attempts import build_task
 from requester.store import jobs, merges, tasks
 from requester.store.facts import price_of
-from requester.store.in_hand import TaskInHand, of_tasks
+from requester.store.in_hand import of_tasks
 from requester.store.jobs import RoundsNow
 from requester.store.ready_rows import BUSY
 from requester.store.review import review_of
@@ -161,7 +161,8 @@ def leave_unfinished_tasks(context: Context, work: Work, job: Job, number: int) 
         cancel_open_tasks(context, work, job.id, number)
         return
     hands = of_tasks(work, tasks.lock_unaccepted_tasks(work, job.id, number)).values()
-    idle = [hand for hand in hands if _is_idle(hand)]
+    unbegun = [hand for hand in hands if hand.task.state == TaskState.OPEN and hand.task.wave == 0]
+    idle = [hand for hand in unbegun if not hand.in_state(*BUSY)]  # beginning them anew costs nothing
     left = [hand.task for hand in hands if hand not in idle]
     for hand in idle:
         work.move(hand.task, TaskState.CANCELLED, ended_at=context.clock(), reason="it begins anew in the next round")
@@ -170,11 +171,6 @@ def leave_unfinished_tasks(context: Context, work: Work, job: Job, number: int) 
     if hands:
         facts = {"late": [task.id for task in left], "again": [hand.task.id for hand in idle]}
         record_event(work, job.id, "tasks_left", context.clock(), round=number, **facts)
-
-
-def _is_idle(hand: TaskInHand) -> bool:
-    """Returns whether the task has no worker and no answer: beginning it anew costs nothing."""
-    return hand.task.state == TaskState.OPEN and hand.task.wave == 0 and not hand.in_state(*BUSY)
 
 
 def next_tasks(reader: RowReader, job: Job, number: int) -> list[int]:

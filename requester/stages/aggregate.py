@@ -10,10 +10,10 @@ from sqlalchemy.orm import defer
 
 from gradmarket.market.job import Publication
 from gradmarket.market.rules import overlap
-from gradmarket.market.terms import Digest, JobState, RoundState, TaskState
+from gradmarket.market.terms import JobState, RoundState, TaskState
 from requester.context import Context
 from requester.feature import MergeWatch, features_of, lateness_in
-from requester.live_states import LiveState, Version
+from requester.live_states import Version
 from requester.merge_turns import SPARE_THREADS
 from requester.meters import record_span
 from requester.moves import blob_cleanup, drawing, faults, next_round, replay, snapshots
@@ -117,7 +117,8 @@ def _merge_here(context: Context, job_id: str, closing: ClosingRound, shared: bo
     with record_span("merge"):
         loss = replay.merge_round(context.blobs, inputs, state)
     with record_span("store parameters"):
-        updated, published = replay.store_image(context.blobs, state.parameters), _store_update(context, state)
+        updated = replay.store_image(context.blobs, state.parameters)
+        published = replay.store_image(context.blobs, state.update) if state.update.length else None
     again = {updated: partial(replay.store_image, context.blobs, state.parameters)}
     if published is not None:
         again[published] = partial(replay.store_image, context.blobs, state.update)
@@ -142,10 +143,6 @@ def _drop_ended_states(context: Context, reader: RowReader, merged: str) -> None
     others = [job_id for job_id in context.states.jobs() if job_id != merged]
     for job_id in jobs.list_ended_jobs(reader, others) if others else ():
         context.states.take(job_id)
-
-
-def _store_update(context: Context, state: LiveState) -> Digest | None:
-    return replay.store_image(context.blobs, state.update) if state.update.length else None
 
 
 @dataclass(frozen=True)

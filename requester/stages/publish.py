@@ -151,11 +151,6 @@ def _prepare_model(context: Context, spec: JobSpec, manifest: Manifest) -> Publi
         models = (feature.publish_model(context, spec, manifest) for feature in features_of(context))
         return next(filter(None, models))
     for field, digest in (("model.document", spec.model.document), ("model.parameters", spec.model.parameters)):
-        _load_uploaded(context, field, digest)
+        if not context.blobs.has(digest):
+            raise JobRefused(field, f"upload it first: PUT /v1/blobs/{digest}")
     return context.modelling.describe_model(context.blobs, spec, spec.model)
-
-
-def _load_uploaded(context: Context, field: str, digest: Digest) -> bytes:
-    if not context.blobs.has(digest):
-        raise JobRefused(field, f"upload it first: PUT /v1/blobs/{digest}")
-    return context.blobs.read(digest)

@@ -67,17 +67,18 @@ def admit_returners(
     busy: frozenset[Address] = frozenset(),
 ) -> Opening:
     """Adds to the opening the workers that may try a second time, once no other worker is left."""
-    again = faults.find_returners([(row.worker, row.state, _load_fault(row)) for row in replicas]) - busy
+    again = (
+        faults.find_returners(
+            [(row.worker, row.state, None if row.fault is None else StepFault(**row.fault)) for row in replicas]
+        )
+        - busy
+    )
     if not again or not jobs.load_spec(job).repeatable:
         return opening
     alive = candidates_of(reader, job, workers.list_live_workers(reader, now, LOOKED_AT), now)
     if any(assignment.why_not(candidate, opening) in assignment.SOON for candidate in alive):
         return opening
     return replace(opening, again=again)
-
-
-def _load_fault(replica: Replica) -> StepFault | None:
-    return None if replica.fault is None else StepFault(**replica.fault)
 
 
 def count_open_places(task: Task, replicas: Sequence[Replica]) -> int:

@@ -34,7 +34,8 @@ def change_strikes(work: Work, changes: Sequence[StrikeChange], now: float, most
     """Makes the changes, one after the other, under one lock; an operator that has `most` is suspended in the job."""
     rows = _lock_strikes(work, changes)
     for job_id, operator in sorted({change.key for change in changes if change.more} - rows.keys()):
-        rows[job_id, operator] = _build_blank_strike(job_id, operator)
+        blank = dict.fromkeys(("weight", "withheld", "at", "until", "withheld_until"), 0.0)
+        rows[job_id, operator] = Strike(job_id=job_id, operator=operator, **blank)
         work.add(rows[job_id, operator])
     for one in changes:
         if one.key in rows:
@@ -116,11 +117,6 @@ _NAMED: Final = (
     .with_for_update(key_share=True)
     .execution_options(populate_existing=True)
 )
-
-
-def _build_blank_strike(job_id: str, operator: str) -> Strike:
-    none = {"weight": 0.0, "withheld": 0.0, "at": 0.0, "until": 0.0, "withheld_until": 0.0}
-    return Strike(job_id=job_id, operator=operator, **none)
 
 
 def _build_strikes(row: Strike) -> Strikes:

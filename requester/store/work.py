@@ -145,16 +145,13 @@ class Work(RowReader):
             self.flush()
             self.one_at_a_time(*{f"events of {row.job_id}" for row in self.recorded})
             for table in (JobEvent, Earned):
-                if rows := [_columns_of(row) for row in self.recorded if isinstance(row, table)]:
+                recorded = [vars(row).items() for row in self.recorded if isinstance(row, table)]
+                if rows := [{name: value for name, value in row if not name.startswith("_")} for row in recorded]:
                     self.connection().execute(_INSERTS[table], rows)
 
 
 _INSERTS: Final = {table: insert(cast(Table, table.__table__)).inline() for table in (JobEvent, Earned)}
 """No caller asks for the numbers that the database gives these rows."""
-
-
-def _columns_of(row: Base) -> dict[str, Any]:
-    return {name: value for name, value in vars(row).items() if not name.startswith("_")}
 
 
 _NAMES: Final = func.unnest(bindparam("names", type_=Texts)).column_valued("name")
