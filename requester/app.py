@@ -73,8 +73,8 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     )
     _build_state(app, context)
     problems.install_error_handlers(app)
-    routers = routers_with(features_of(context))
-    for router in routers:
+    app.state.routers = routers_with(features_of(context))
+    for router in app.state.routers:
         app.include_router(router)
     app.mount("/assets", StaticFiles(directory=ASSETS), name="assets")
     for feature in features_of(context):
@@ -103,7 +103,7 @@ def _build_state(app: FastAPI, context: Context) -> None:
     app.state.wallets = Buckets(Rate(settings.wallet_rate, settings.wallet_burst))
     app.state.callers = Callers()
     app.state.nonces = sign_in_routes.Nonces(context.signer)
-    app.state.crowd = payload_uploads.build_worker_askers(context)
+    app.state.crowd = payload_uploads.build_worker_dispatchers(context)
     app.state.readers = payload_uploads.PieceReaders()
     app.state.parked = long_poll.LongPolls(context)
     for feature in features_of(context):

@@ -65,7 +65,7 @@ class AnswersLeft(NamedTuple):
     root: Digest | None
 
 
-class Asker(Generic[Question, Result]):
+class Dispatcher(Generic[Question, Result]):
     """Passes requests to `act` one by one; a feature may pass several together, that one transaction handles them.
 
     `act` returns one result for each request, in the same order.
@@ -204,7 +204,7 @@ class Feature:
     """Routes that are served after the kernel's."""
     merger: ClassVar[Merger | None] = None
     answer_kind: ClassVar[AnswerKind | None] = None
-    asker: ClassVar[type[Asker[Any, Any]] | None] = None
+    dispatcher: ClassVar[type[Dispatcher[Any, Any]] | None] = None
     explanation: ClassVar[Explanation | None] = None
     review: ClassVar[Review | None] = None
     beginning: ClassVar[Beginning | None] = None
@@ -406,6 +406,9 @@ class Feature:
     def events_recorded(self, work: Work, events: Sequence[JobEvent]) -> None:
         """Called at the end of each transaction that records events; may write the feature's rows."""
 
+    def charge_upload(self, context: Context, work: Work, role: str, token: str, length: int) -> None:
+        """Called in the transaction that first records an upload of `length` bytes. Raises HTTPException."""
+
     def budget_raised(self, context: Context, work: Work, job: Job, token: str, amount: Amount) -> None:
         """Called in the transaction that posts a job or raises its budget with a token of this name.
 
@@ -438,8 +441,8 @@ class Feature:
         """
 
 
-def asker_of(context: Context) -> type[Asker[Any, Any]]:
-    return next((feature.asker for feature in features_of(context) if feature.asker is not None), Asker)
+def dispatcher_of(context: Context) -> type[Dispatcher[Any, Any]]:
+    return next((feature.dispatcher for feature in features_of(context) if feature.dispatcher is not None), Dispatcher)
 
 
 def beginning_of(holder: Context | RowReader) -> Beginning:

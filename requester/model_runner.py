@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.payload_layout import Layout, build_layout
-from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import DocumentModel
 from gradmarket.market.step import Step
 from gradmarket.market.terms import Digest
@@ -35,11 +35,9 @@ BOUNDING: Final = "bounding"
 GIB: Final = 2**30
 UNBOUNDED: Final = 2**60
 """Bytes that no pass takes."""
-METRICS_S: Final = 30.0
-"""Seconds of wall time that a job's metrics of all held-out rows may take; other jobs wait meanwhile."""
 AT_ONCE: Final = 1 + SPARE_THREADS
-"""Evaluations of rounds that run at once, each in memory of its own."""
-Kind = TypeVar("Kind", bound=Runner)
+"""Partitions whose rows are cached: one for each evaluation of a round that may run at once."""
+Part = TypeVar("Part", bound="RunnerPart")
 
 
 @dataclass(frozen=True)
@@ -64,10 +62,20 @@ class PublishedModel:
     """The job's, with a microbatch where none was named and all rows at once do not fit."""
 
 
-class ModelRunner:
-    """Reads and bounds published models in a child without data; evaluates each job in a child of its own.
+class RunnerPart:
+    """The children that a feature runs beside those of a ModelRunner."""
 
-    Calls before a job begins wait for each other, and for no evaluation of a round; of these, AT_ONCE run at once.
+    def __init__(self, modelling: "ModelRunner") -> None:
+        self.modelling = modelling
+
+    def close(self) -> None:
+        """Ends them; called as the ModelRunner is closed."""
+
+
+class ModelRunner:
+    """Reads and bounds published models in a child without data, before jobs begin: one call at a time.
+
+    Features run other children beside it, in parts of this.
     """
 
     def __init__(self, model_memory: int = RunnerSettings.memory_bytes, step_memory: int = UNBOUNDED) -> None:
@@ -75,19 +83,15 @@ class ModelRunner:
         self._runner = Runner(RunnerSettings(memory_bytes=model_memory, bound_bytes=UNBOUNDED))
         self.step_memory = step_memory
         self._lock = threading.RLock()
-        settings = RunnerSettings(memory_bytes=model_memory)
-        self._evaluating = [(threading.Lock(), Runner(settings)) for _ in range(AT_ONCE)]
         self._reading = threading.Lock()
         self._held_out: OrderedDict[str, dict[str, np.ndarray]] = OrderedDict()
         self.memory = model_memory
-        self._lent = threading.Lock(), dict[tuple[type[Runner], int], Runner]()
+        self._part_lock = threading.Lock()
+        self._parts: dict[type[RunnerPart], RunnerPart] = {}
 
     def close(self) -> None:
-        for _lock, runner in self._evaluating:
-            runner.close()
-        with self._lent[0]:
-            for lent in self._lent[1].values():
-                lent.close()
+        for part in list(self._parts.values()):
+            part.close()
         with self._lock:
             self._runner.close()
 
@@ -166,70 +170,18 @@ class ModelRunner:
         )
         return 2 * (partition.bytes + arrays) <= self._runner.settings.memory_bytes
 
-    def evaluate(
-        self,
-        blobs: Blobs,
-        publication: Publication,
-        parameters: Arrays,
-        manifest: Manifest,
-        partition: Partition,
-        metrics_s: float = METRICS_S,
-        first: bool = False,
-    ) -> dict[str, float]:
-        """Returns loss and metrics of these parameters on a held-out partition, as far as they are defined on it.
-
-        Metrics of all rows together have `metrics_s` seconds of wall time, and are left out at 0. No metric takes the
-        place of the loss. `first`: before the job begins. Raises RunnerTimeout.
-        """
-        document = blobs.read(publication.evaluation or publication.document)
-        batch = self.held_out(blobs, manifest, partition)
-        with self._take_runner(publication.digest, first) as runner:
-            runner.turn(publication.digest)
-            means = runner.evaluate(document, parameters, batch)
-            whole = {}
-            if publication.metrics is not None and metrics_s > 0:
-                whole = runner.measure(blobs.read(publication.metrics), parameters, batch, metrics_s)
-        defined = {name: value for name, value in whole.items() if math.isfinite(value)}
-        return {**means.values, **defined, "loss": means.loss}
+    def find_part(self, kind: type[Part]) -> Part:
+        """Returns a feature's part, `kind(self)`, made at the first call."""
+        with self._part_lock:
+            if kind not in self._parts:
+                self._parts[kind] = kind(self)
+            return cast(Part, self._parts[kind])
 
     @contextmanager
     def hold_posting_runner(self) -> Iterator[Runner]:
         """Yields the runner of the work before jobs begin, to one caller at a time."""
         with self._lock:
             yield self._runner
-
-    @contextmanager
-    def lend(self, kind: type[Kind], threads: int) -> Iterator[Kind]:
-        """Yields a runner of a feature's kind on `threads` threads, to one caller at a time; the last
-        one stays warm.
-        """
-        lock, lent = self._lent
-        with lock:
-            runner = lent.get((kind, threads))
-            if not isinstance(runner, kind):
-                for other in lent.values():
-                    other.close()
-                lent.clear()
-                runner = kind(RunnerSettings(memory_bytes=self.memory, threads=threads))
-                lent[kind, threads] = runner
-            yield runner
-
-    @contextmanager
-    def _take_runner(self, job: str, first: bool) -> Iterator[Runner]:
-        """Yields the runner of posting, or a free one, best that with the job's child; waits where none is free."""
-        if first:
-            with self.hold_posting_runner() as runner:
-                yield runner
-            return
-        by_warmth = sorted(self._evaluating, key=lambda one: not one[1].children.is_warm(job))
-        free = (one for one in by_warmth if one[0].acquire(blocking=False))
-        if (taken := next(free, None)) is None:
-            taken = by_warmth[0]
-            taken[0].acquire()
-        try:
-            yield taken[1]
-        finally:
-            taken[0].release()
 
 
 def _check_finite(state: Arrays, trained: Iterable[str]) -> None:

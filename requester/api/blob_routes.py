@@ -1,24 +1,24 @@
 """Routes for blobs by their digest, whole or by range. Blobs are immutable, so any cache may keep them."""
 
-from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from fastapi.responses import FileResponse, RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.fields import DIGEST
-from gradmarket.market.terms import Address, Digest, Role
+from gradmarket.market.terms import Address, Digest
 from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Here, Identity, Submitter, token_needed
 from requester.api.callers import through_proxy
 from requester.api.problems import Responses, describe_problems
 from requester.api.streams import consume_stream
 from requester.blobs.disk import Incoming
 from requester.context import Context
+from requester.feature import features_of
 from requester.moves import blob_cleanup
 from requester.moves.blob_cleanup import Spend
-from requester.store import identities, visibility
+from requester.store import visibility
 from requester.store.work import Work
 
 router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
@@ -131,7 +131,11 @@ async def put(
     limit = context.settings.max_blob_bytes
     with context.blobs.receive() as incoming:
         length = await consume_stream(request.stream(), limit, f"a blob has at most {limit} bytes", incoming.write)
-        spend = partial(_spend_upload_bytes, context.settings.upload_quota, who, length)
+
+        def spend(work: Work) -> None:
+            for feature in features_of(work):
+                feature.charge_upload(context, work, who.role, who.subject, length)
+
         try:
             await run_in_threadpool(
                 _store_upload, context, incoming, Digest(digest), who.subject if unserved else None, spend
@@ -139,15 +143,6 @@ async def put(
         except Conflict as error:
             raise HTTPException(422, error.detail) from error
     return Response(status_code=201, headers={"Location": f"/v1/blobs/{digest}"})
-
-
-def _spend_upload_bytes(most: int, who: Identity, length: int, work: Work) -> None:
-    """Raises 413 where a submit token exceeds its quota of uploads."""
-    try:
-        if who.role == Role.SUBMIT:
-            identities.spend_upload_quota(work, who.subject, length, most)
-    except Refused as error:
-        raise HTTPException(413, f"{error.detail}: {error.remedy}") from error
 
 
 def _store_upload(context: Context, incoming: Incoming, digest: Digest, only: str | None, spend: Spend) -> None:

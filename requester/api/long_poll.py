@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.terms import Address
 from requester.context import Context
-from requester.feature import Asker, asker_of
+from requester.feature import Dispatcher, dispatcher_of
 from requester.notifier import ended_topic, rung_within, worker_topic
 from requester.store import workers
 from requester.store.locks import retry_on_conflict
@@ -31,7 +31,7 @@ class LongPolls:
         self._polls = Counter[Address]()
         self._vouched: set[Address] = set()
         """Marked as present and asking for longer than their polls may last."""
-        self._gone: Asker[Address, None] = asker_of(context)(self._mark_gone)
+        self._gone: Dispatcher[Address, None] = dispatcher_of(context)(self._mark_gone)
 
     @asynccontextmanager
     async def waiting(self, worker: Address, request: Request) -> AsyncIterator["Wait"]:

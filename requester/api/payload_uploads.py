@@ -40,7 +40,7 @@ from requester.exchange.payload_upload import (
 )
 from requester.exchange.poll import build_refused_item
 from requester.exchange.upload_grant import UploadClaim, UploadGrant, UploadPace
-from requester.feature import Asker, asker_of
+from requester.feature import Dispatcher, dispatcher_of
 
 log = structlog.get_logger("gradmarket.uploads")
 router = APIRouter(prefix="/v1/work", tags=["work"])
@@ -71,20 +71,20 @@ def parse_poll_request(body: bytes) -> PollRequest:
 
 
 @dataclass(frozen=True)
-class WorkerAskers:
+class WorkerDispatchers:
     """Ask for the answers to polls, for these after a wait, and for upload grants."""
 
-    hear: Asker[outbox.Poll, PollAnswer]
-    answer: Asker[outbox.Poll, PollAnswer]
-    want: Asker[upload_grant.UploadClaim, upload_grant.UploadGrant | MarketError]
+    hear: Dispatcher[outbox.Poll, PollAnswer]
+    answer: Dispatcher[outbox.Poll, PollAnswer]
+    want: Dispatcher[upload_grant.UploadClaim, upload_grant.UploadGrant | MarketError]
 
 
-def build_worker_askers(context: Context) -> WorkerAskers:
-    asker = asker_of(context)
-    return WorkerAskers(
-        asker(partial(poll.handle_polls, context)),
-        asker(partial(outbox.load_poll_answers, context)),
-        asker(partial(upload_grant.find_grants, context)),
+def build_worker_dispatchers(context: Context) -> WorkerDispatchers:
+    dispatcher = dispatcher_of(context)
+    return WorkerDispatchers(
+        dispatcher(partial(poll.handle_polls, context)),
+        dispatcher(partial(outbox.load_poll_answers, context)),
+        dispatcher(partial(upload_grant.find_grants, context)),
     )
 
 
@@ -139,7 +139,7 @@ class PayloadReceiver:
     """Receives the parts of one request; `files` keeps the payloads until they are paid for."""
 
     context: Context
-    crowd: WorkerAskers
+    crowd: WorkerDispatchers
     readers: PieceReaders
     files: ExitStack
 

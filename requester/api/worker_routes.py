@@ -13,7 +13,7 @@ from gradmarket.market.wire.poll import PollAnswer, PollRequest
 from requester.api.auth_routes import SAME_RELEASE, Worker
 from requester.api.blob_routes import UPLOAD
 from requester.api.long_poll import LongPolls, Wait
-from requester.api.payload_uploads import FramedBody, PayloadReceiver, WorkerAskers
+from requester.api.payload_uploads import FramedBody, PayloadReceiver, WorkerDispatchers
 from requester.api.problems import describe_problems
 from requester.context import Context
 from requester.exchange import outbox
@@ -60,7 +60,7 @@ async def _exchange_poll(
     request: Request, worker: Worker, poll_request: PollRequest, body: FramedBody | None
 ) -> PollAnswer:
     context: Context = request.app.state.context
-    crowd: WorkerAskers = request.app.state.crowd
+    crowd: WorkerDispatchers = request.app.state.crowd
     polls: LongPolls = request.app.state.parked
     with context.meters.polls.track_inprogress(), ExitStack() as files:
         polled = outbox.Poll(worker, poll_request)
@@ -78,7 +78,7 @@ async def _exchange_poll(
 
 
 async def _complete_answer(
-    context: Context, crowd: WorkerAskers, wait: Wait, polled: outbox.Poll, answer: PollAnswer
+    context: Context, crowd: WorkerDispatchers, wait: Wait, polled: outbox.Poll, answer: PollAnswer
 ) -> PollAnswer:
     """Waits a moment for the payment that follows a promise, and for the lease that follows a payment.
 
@@ -97,7 +97,7 @@ async def _complete_answer(
 
 
 async def _wait_for_news(
-    context: Context, crowd: WorkerAskers, wait: Wait, polled: outbox.Poll, answer: PollAnswer
+    context: Context, crowd: WorkerDispatchers, wait: Wait, polled: outbox.Poll, answer: PollAnswer
 ) -> PollAnswer:
     """Waits for news, as long as the worker would; then adds the reason why it has no lease."""
     end = context.clock() + polled.request.wait_s

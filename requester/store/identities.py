@@ -3,7 +3,6 @@
 A worker's operator follows from payout keys' consents and their withdrawals (market.rules.operators).
 
 API tokens: each has a name, a role and an end, and is stored as a hash. A token without a row has ended.
-The uploads of each submit token are counted, and their bytes limited in all.
 """
 
 import secrets
@@ -13,10 +12,10 @@ from typing import Final
 from blake3 import blake3
 from sqlalchemy import Select, delete, exists, select
 
-from gradmarket.market.errors import Refused, SignatureRefused
+from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.rules import operators as rule
 from gradmarket.market.terms import Address, ReplicaState, Role
-from requester.store.tables import ApiToken, ConsentRow, Nonce, Replica, UploadSum, Worker
+from requester.store.tables import ApiToken, ConsentRow, Nonce, Replica, Worker
 from requester.store.work import RowReader, Work
 
 PAID: Final = (ReplicaState.PAYABLE, ReplicaState.DIVERGED)
@@ -127,19 +126,3 @@ def store_own_token(work: Work, secret: str, now: float, role: Role = Role.ADMIN
         if row.hash != mine:
             work.session.delete(row)
     store_token(work, secret, role, name, None, now)
-
-
-def spend_upload_quota(work: Work, token: str, length: int, most: int) -> None:
-    """Counts bytes that the token uploads. Raises Refused where they exceed its quota."""
-    work.one_at_a_time(f"uploads of {token}")
-    row = work.get(UploadSum, token)
-    spent = 0 if row is None else row.bytes
-    if spent + length > most:
-        raise Refused(
-            f"the token {token} has uploaded {spent:,} bytes and may upload {most:,} in all",
-            "ask whoever runs the service for more (GRADMARKET_UPLOAD_QUOTA)",
-        )
-    if row is None:
-        work.add(UploadSum(token=token, bytes=length))
-    else:
-        row.bytes += length

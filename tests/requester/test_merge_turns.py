@@ -17,6 +17,7 @@ from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.job import Publication
 from gradmarket.market.terms import JobState
 from requester.engine import StageEngine
+from requester.features.evaluations.evaluator import Evaluator
 from requester.merge_turns import QUICK_S, MergeTurns
 from requester.model_runner import ModelRunner
 from requester.stages import publish
@@ -38,6 +39,9 @@ class HeldModels(ModelRunner):
     def __init__(self, held: str) -> None:
         super().__init__()
         self.held, self.reached, self.go_on = held, threading.Event(), threading.Event()
+
+    def find_part(self, _kind: Any) -> Any:
+        return self
 
     def evaluate(self, _blobs: Any, publication: Publication, *_: Any, **__: Any) -> dict[str, float]:
         if publication.job == self.held:
@@ -89,19 +93,19 @@ def test_publishing_a_job_waits_for_no_evaluation(new_floor: NewFloor) -> None:
         publication = Publication.model_validate(reader.get_one(Job, NEW).publication)
     blobs = market.context.blobs
     manifest = parse_manifest(blobs.read(publication.manifest))
-    state = {"w": np.zeros((1, 3), np.float32)}
+    state, evaluator = {"w": np.zeros((1, 3), np.float32)}, models.find_part(Evaluator)
 
     def measure() -> dict[str, float]:
-        return models.evaluate(blobs, publication, state, manifest, manifest.named("test"))
+        return evaluator.evaluate(blobs, publication, state, manifest, manifest.named("test"))
 
     with ThreadPoolExecutor(1) as threads, ExitStack() as stack:
         stack.callback(models.close)
         expected = measure()
-        (child,) = (runner.pid for _, runner in models._evaluating if runner.pid is not None)
+        (child,) = (runner.pid for _, runner in evaluator._evaluating if runner.pid is not None)
         os.kill(child, signal.SIGSTOP)
         stack.callback(os.kill, child, signal.SIGCONT)
         stopped = threads.submit(measure)
-        wait_until(lambda: any(lock.locked() for lock, _ in models._evaluating))
+        wait_until(lambda: any(lock.locked() for lock, _ in evaluator._evaluating))
         with market.context.begin() as work:
             job = work.get_one(Job, NEW)
             job.state = JobState.DRAFT

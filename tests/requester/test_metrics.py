@@ -22,6 +22,7 @@ from graphdoc.export import export_module
 from graphdoc.figures import Published
 from requester.features import evaluations
 from requester.features.evaluations import evaluate_if_due
+from requester.features.evaluations.evaluator import Evaluator
 from requester.stages import publish
 from requester.store import jobs
 from requester.store.tables import Job, Round
@@ -76,7 +77,8 @@ def test_an_uploaded_metrics_document_is_run_beside_the_evaluation(new_floor: Fl
     blobs = market.context.blobs
     manifest = parse_manifest(blobs.read(publication.manifest))
     state = {"weight": np.array([[-1.0] * 3, [1.0] * 3], np.float32), "bias": np.zeros(2, np.float32)}
-    figures = market.context.modelling.evaluate(blobs, publication, state, manifest, manifest.named("test"))
+    evaluator = market.context.modelling.find_part(Evaluator)
+    figures = evaluator.evaluate(blobs, publication, state, manifest, manifest.named("test"))
     assert figures["auc"] == figures["accuracy"] == 1.0
     assert figures["loss"] < 0.5
 

@@ -16,7 +16,9 @@ from requester.api.auth_routes import ROLE, Admin, Here
 from requester.api.job_views import format_time
 from requester.api.paging import Cursor, Limit, load_list_page
 from requester.api.problems import describe_problems
+from requester.context import Context
 from requester.feature import Feature
+from requester.features.api_tokens.upload_quota import spend_upload_quota
 from requester.store import identities, leader_leases
 from requester.store.identities import AUDITOR, OWN, select_tokens
 from requester.store.locks import retry_on_conflict
@@ -101,3 +103,7 @@ def revoke_token(work: Work, name: str, now: float) -> bool:
 class ApiTokensFeature(Feature):
     name = "api_tokens"
     routers = (router,)
+
+    def charge_upload(self, context: Context, work: Work, role: str, token: str, length: int) -> None:
+        if role == Role.SUBMIT:
+            spend_upload_quota(work, token, length, context.settings.upload_quota)

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from requester.feature import Asker, Feature
+from requester.feature import Dispatcher, Feature
 
 Question = TypeVar("Question")
 Result = TypeVar("Result")
@@ -27,7 +27,7 @@ waits all the same, or the size could never grow.
 """
 
 
-class Batcher(Asker[Question, Result]):
+class Batcher(Dispatcher[Question, Result]):
     """Gathers the requests that come together and those that come while its lanes are busy, and passes them to `act`.
 
     `act` returns one result for each request, in the same order.
@@ -111,4 +111,4 @@ class Batcher(Asker[Question, Result]):
 
 class BatchingFeature(Feature):
     name = "batching"
-    asker = Batcher
+    dispatcher = Batcher

@@ -1,5 +1,6 @@
 """The referee's own child: knows a task's operations by its document, and computes one of them."""
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,11 +16,13 @@ from gradmarket.market.messages import Offer
 from gradmarket.market.model.sampling import partition_of, task_rows
 from gradmarket.market.rules.classes import list_checked_classes
 from gradmarket.market.wire.poll import digest_of
+from gradmarket.runner import RunnerSettings
 from gradmarket.runner.features.disputes.traced_course import TracedCourse
 from gradmarket.runner.features.disputes.tracing_runner import TracingRunner
 from gradmarket.runner.market_runner import TaskInputs
 from requester.context import Context
 from requester.dataset import OURS
+from requester.model_runner import ModelRunner, RunnerPart
 from requester.moves.replay import load_parameter_arrays
 
 ROWS: Final = ", rows"
@@ -45,12 +48,36 @@ class RefereeCourse:
         return len(set(classes)) > 1 or any(each not in own for each in classes)
 
 
+class LentRunner(RunnerPart):
+    """The child that traces tasks for a referee."""
+
+    def __init__(self, modelling: ModelRunner) -> None:
+        super().__init__(modelling)
+        self._lock = threading.RLock()
+        self._runner: TracingRunner | None = None
+
+    def close(self) -> None:
+        with self._lock:
+            if self._runner is not None:
+                self._runner.close()
+
+    @contextmanager
+    def lend(self, threads: int) -> Iterator[TracingRunner]:
+        """Yields the runner on `threads` threads, to one caller at a time; the last one stays warm."""
+        with self._lock:
+            if self._runner is None or self._runner.settings.threads != threads:
+                self.close()
+                settings = RunnerSettings(memory_bytes=self.modelling.memory, threads=threads)
+                self._runner = TracingRunner(settings)
+            yield self._runner
+
+
 @contextmanager
 def open_referee_course(
     context: Context, publication: Publication, offer: Offer, threads: int
 ) -> Iterator[RefereeCourse]:
     """Raises Refused where the task's parameters are not here any more."""
-    with context.modelling.lend(TracingRunner, threads) as runner:
+    with context.modelling.find_part(LentRunner).lend(threads) as runner:
         runner.turn(publication.digest)
         if runner.current != publication.document:
             runner.load(context.blobs.read(publication.document))

@@ -23,6 +23,7 @@ from graphdoc.document.schema import parse_document
 from requester.blobs import Blobs
 from requester.context import Context
 from requester.feature import Feature
+from requester.features.evaluations.evaluator import Evaluator
 from requester.model_runner import PUBLISHING, ModelRunner, PublishedModel
 from requester.moves import blob_cleanup
 from requester.store import jobs, merges, unneeded
@@ -88,7 +89,7 @@ def check_metrics(context: Context, publication: Publication, manifest: Manifest
     partition = manifest.named(spec.evaluation.partition)
     initial = tensors.unpack_tensors(context.blobs.read(publication.parameters))
     try:
-        measured = context.modelling.evaluate(
+        measured = context.modelling.find_part(Evaluator).evaluate(
             context.blobs, publication, initial, manifest, partition, FIRST_METRICS_S, first=True
         )
     except RunnerTimeout as error:
@@ -141,7 +142,8 @@ def evaluate_if_due(
     manifest = parse_manifest(context.blobs.read(publication.manifest))
     partition, arrays = manifest.named(wanted.partition), parameters()
     try:
-        figures = context.modelling.evaluate(context.blobs, publication, arrays, manifest, partition)
+        evaluator = context.modelling.find_part(Evaluator)
+        figures = evaluator.evaluate(context.blobs, publication, arrays, manifest, partition)
     except (Refused, OutOfMemory, RunnerTimeout) as error:
         return {}, f"round {number} {UNMEASURED}: {error}"[:1000]
     if not math.isfinite(figures["loss"]):

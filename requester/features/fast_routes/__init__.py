@@ -92,4 +92,5 @@ class FastRoutesFeature(Feature):
     name = "fast_routes"
 
     def add_middleware(self, app: FastAPI, context: Context) -> None:
-        app.add_middleware(FastRouters, routes=app.routes, handlers=problems.HANDLERS)
+        routes = [route for router in app.state.routers for route in router.routes]
+        app.add_middleware(FastRouters, routes=routes, handlers=problems.HANDLERS)

@@ -85,6 +85,7 @@ def privacy_view(budget: HolderBudget, rounds: float) -> PrivacyView:
 
 class PrivateFeature(Feature):
     name = "private"
+    needs = ("evaluations",)
     routers = (holder_routes.router,)
     answer_kind = HoldersAnswers()
 

@@ -24,6 +24,7 @@ from gradmarket.market.job import Publication
 from gradmarket.market.terms import Digest, RoundState, Units
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
+from requester.features.evaluations.evaluator import Evaluator
 from requester.features.private import holder_rows
 from requester.moves import replay
 from requester.moves.replay import MergeInputs
@@ -56,8 +57,8 @@ def measure_worth(context: Context, job_id: str, inputs: MergeInputs, publicatio
     partition = manifest.named(wanted.partition)
 
     def loss(parameters: Arrays) -> float:
-        measured = context.modelling.evaluate(context.blobs, publication, parameters, manifest, partition, metrics_s=0)
-        return measured["loss"]
+        evaluator = context.modelling.find_part(Evaluator)
+        return evaluator.evaluate(context.blobs, publication, parameters, manifest, partition, metrics_s=0)["loss"]
 
     try:
         with ExitStack() as stack:

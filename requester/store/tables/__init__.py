@@ -11,7 +11,6 @@ from requester.store.tables.access_tables import (
     LeaderLease,
     Nonce,
     Trouble,
-    UploadSum,
 )
 from requester.store.tables.base import Base, BigKey
 from requester.store.tables.job_tables import (
@@ -55,7 +54,6 @@ __all__ = [
     "Trouble",
     "UnneededBlob",
     "UnservedBlob",
-    "UploadSum",
     "UploadedBlob",
     "Wave",
     "Worker",

@@ -35,15 +35,6 @@ class ConsentRow(Base):
     __table_args__ = (Index("consents_by_age", "at"),)
 
 
-class UploadSum(Base):
-    """The bytes that a submit token has uploaded in all, by its name."""
-
-    __tablename__ = "upload_sums"
-
-    token: Mapped[str] = mapped_column(primary_key=True)
-    bytes: Mapped[int]
-
-
 class ApiToken(Base):
     """A bearer token by its hash: a worker's session (subject: its address) or an API token (subject: its name)."""
 
