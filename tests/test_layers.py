@@ -33,8 +33,20 @@ MAY_IMPORT: Final = {
     "migrations": {"migrations", "requester"},
     "field_docs": {"field_docs"},
     "ready_data": MARKET | {"ready_data"},
+    "price_guide": MARKET | {"price_guide"},
     "requester": MARKET
-    | {"requester", "migrations", "pages", "field_docs", "ready_data", "terminal", "runner", "contracts", "network"},
+    | {
+        "requester",
+        "migrations",
+        "pages",
+        "field_docs",
+        "ready_data",
+        "price_guide",
+        "terminal",
+        "runner",
+        "contracts",
+        "network",
+    },
     "worker": MARKET
     | {
         "worker",

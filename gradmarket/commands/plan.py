@@ -29,12 +29,12 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import AuditPanel
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.market.rules.classes import ONE_CLASS
-from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.rules.replication import BEST, proven
 from gradmarket.market.stakes import Vesting
 from gradmarket.market.step import RowSampling
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Amount
+from gradmarket.price_guide import describe_guidance
 from gradmarket.terminal import echo_text
 from gradmarket.trust.forecast import Assumed, Forecast, Row, compute_forecast
 from gradmarket.trust.picture import draw_forecast_svg

@@ -14,9 +14,9 @@ from gradmarket.data.pack import HELD_OUT
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
-from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.terms import Amount
 from gradmarket.market.views.service_views import USUAL, CreatedWebhook, SpendingView, WebhookView
+from gradmarket.price_guide import describe_guidance
 from gradmarket.runner.ready_metrics import Metric
 from gradmarket.sdk.arguments import check_above_zero
 from gradmarket.sdk.job_handle import TrainingJob

@@ -14,7 +14,6 @@ from eth_keys.datatypes import PrivateKey
 from sqlalchemy import exists, func, or_, select
 
 from contracts.calls import Call, OpenJob
-from contracts.event_types import JobOpened
 from contracts.ledger import Ledger
 from contracts.processes import own_name
 from gradmarket.market.messages import LogHead
@@ -88,21 +87,13 @@ class ToSign:
     call: Call
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerCall:
-    """The job as opened on-chain, or a text that states the missing or wrong part."""
-
-    job: JobOpened | None
-    missing: str
-
-
 class OwnerElsewhere(Protocol):
     """Prepares the calls that the owner of a service's money signs, where that key is kept elsewhere; each method
     raises ChainUnreachable.
     """
 
-    def find_opening(self, chain: "ChainContext", job: Job) -> OwnerCall:
-        """Looks on-chain for the job, opened by its owner."""
+    def advance_opening(self, chain: "ChainContext", job: Job) -> bool:
+        """Records that the job is open once its owner opened it, and else its reason; returns whether it is."""
 
     def list_calls(self, chain: "ChainContext", job: Job, terms: OpenJob, added: Units) -> list[ToSign]:
         """Returns the calls that the owner must sign now, in this order, if the budget grows by `added` units."""

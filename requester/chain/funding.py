@@ -11,7 +11,6 @@ from gradmarket.network.chain_errors import ContractRefused
 from requester.chain import escrow, outcomes, sender
 from requester.chain.chain_context import (
     ChainContext,
-    OwnerElsewhere,
     TransactionKind,
     compute_kept_back,
     record_once,
@@ -33,7 +32,7 @@ def open_jobs(chain: ChainContext) -> bool:
         waiting = select(Job).where(Job.state == JobState.AWAITING_FUNDS, Job.chain_job.is_(None))
         jobs = reader.session.scalars(waiting.order_by(Job.created_at, Job.id)).all()
     if chain.elsewhere is not None:
-        return sum(_await_owner(chain, chain.elsewhere, job) for job in jobs) > 0
+        return sum(chain.elsewhere.advance_opening(chain, job) for job in jobs) > 0
     return any(_open_escrow(chain, job) for job in jobs)
 
 
@@ -66,26 +65,14 @@ def _open_escrow(chain: ChainContext, job: Job) -> bool:
         return True
     deposit = Amount(job.budget * int(job.unit))
     if not has_money(chain, deposit):
-        return _store_wait_reason(
+        return store_wait_reason(
             chain, job.id, f"waits for {deposit} of {chain.ledger.deployment.token} at {chain.sender}"
         )
     if why := find_token_fault(chain, chain.sender):
-        return _store_wait_reason(chain, job.id, why)
+        return store_wait_reason(chain, job.id, why)
     if chain.ledger.allowance(chain.sender) < deposit:
         return post_approval(chain)
     return post_call(chain, job.id, TransactionKind.OPEN, calls.open_job(chain.market, compute_job_terms(chain, job)))
-
-
-def _await_owner(chain: ChainContext, elsewhere: OwnerElsewhere, job: Job) -> bool:
-    """Checks whether the owner has opened the job under the given terms and authorized the sender to act for it."""
-    opening = elsewhere.find_opening(chain, job)
-    if opening.job is None:
-        return _store_wait_reason(
-            chain, job.id, find_token_fault(chain, chain.owner or chain.sender) or opening.missing
-        )
-    with chain.begin() as work:
-        outcomes.record_escrow_opening(work, lock_row(work, Job, job.id), opening.job, chain.clock())
-    return True
 
 
 def has_money(chain: ChainContext, deposit: Amount) -> bool:
@@ -139,14 +126,14 @@ def post_call(chain: ChainContext, job_id: str | None, kind: TransactionKind, ca
         quoted = sender.quote_call(chain, call)
     except ContractRefused as error:
         if job_id is not None and kind == TransactionKind.OPEN:
-            return _store_wait_reason(chain, job_id, str(error))
+            return store_wait_reason(chain, job_id, str(error))
         if job_id is not None:
             record_once(chain, job_id, f"{kind}_refused", reason=str(error))
         return False
     return sender.post_once(chain, quoted, kind, job_id)
 
 
-def _store_wait_reason(chain: ChainContext, job_id: str, reason: str) -> bool:
+def store_wait_reason(chain: ChainContext, job_id: str, reason: str) -> bool:
     with chain.begin() as work:
         job = lock_row(work, Job, job_id)
         if job.state == JobState.AWAITING_FUNDS:

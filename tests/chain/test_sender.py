@@ -18,10 +18,11 @@ from contracts.transactions import execute_call, fetch_fees, require_receipt, si
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
 from gradmarket.network.chain_errors import ContractRefused
-from requester.chain import chain_worker, outcomes, sender, settlement_batches
+from requester.chain import chain_worker, sender, settlement_batches
 from requester.chain.chain_context import TransactionKind, TransactionState
 from requester.chain.chain_worker import ChainWorker
 from requester.features.explanations.job_waits import chain_trouble
+from requester.features.reconcile import undo_outcome
 from requester.store.tables import Transaction
 from tests.chain.chain_fixture import ChainFixture, busy, check, wait_until_mined
 from tests.lanes import FULL
@@ -178,7 +179,7 @@ def test_where_the_chain_forgets_the_attempt_that_it_mined_another_may_follow(
         assert (after.state, after.hash) == (TransactionState.MINED, mined_one.hash)
         call_json_rpc(own_ledger.web3, "evm_revert", before)
         with chain_fixture.chain.begin() as work:
-            outcomes.undo_outcome(work, work.get_one(Transaction, first.id))
+            undo_outcome(work, work.get_one(Transaction, first.id))
 
 
 def base_fee(ledger: Ledger, gwei: float) -> None:

@@ -4,16 +4,26 @@ The service hands out the transactions and reads the chain. A job runs when it i
 were handed out, and the service's sender may reserve and settle for it. The sender can withdraw nothing.
 """
 
+from typing import NamedTuple
+
 from contracts import calls, events
 from contracts.calls import Call, OpenJob
 from contracts.event_types import JobOpened
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Amount, JobState, Units
-from requester.chain import escrow
-from requester.chain.chain_context import ChainContext, OwnerCall, OwnerElsewhere, ToSign, compute_kept_back
+from requester.chain import escrow, funding, outcomes
+from requester.chain.chain_context import ChainContext, OwnerElsewhere, ToSign, compute_kept_back
 from requester.feature import Feature
 from requester.store import jobs
+from requester.store.locks import lock_row
 from requester.store.tables import Job
+
+
+class OwnerCall(NamedTuple):
+    """The job as opened on-chain, or a text that states the missing or wrong part."""
+
+    job: JobOpened | None
+    missing: str
 
 
 def find_owner_opening(chain: ChainContext, job: Job) -> OwnerCall:
@@ -114,8 +124,15 @@ def _list_approval_calls(chain: ChainContext, job: Job, units: Units) -> list[tu
 
 
 class KeyElsewhere(OwnerElsewhere):
-    def find_opening(self, chain: ChainContext, job: Job) -> OwnerCall:
-        return find_owner_opening(chain, job)
+    def advance_opening(self, chain: ChainContext, job: Job) -> bool:
+        """Waits until the owner has opened the job under the given terms and authorized the sender to act for it."""
+        opening = find_owner_opening(chain, job)
+        if opening.job is None:
+            fault = funding.find_token_fault(chain, _get_owner(chain))
+            return funding.store_wait_reason(chain, job.id, fault or opening.missing)
+        with chain.begin() as work:
+            outcomes.record_escrow_opening(work, lock_row(work, Job, job.id), opening.job, chain.clock())
+        return True
 
     def list_calls(self, chain: ChainContext, job: Job, terms: OpenJob, added: Units) -> list[ToSign]:
         return to_sign(chain, job, terms, added)

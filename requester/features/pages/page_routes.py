@@ -17,10 +17,10 @@ from sqlalchemy import select
 from gradmarket.market.errors import JobRefused, NotFound
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
-from gradmarket.market.rules.price_guide import describe_guidance
 from gradmarket.market.terms import Amount, JobState
 from gradmarket.network.environment import path_of
 from gradmarket.pages import build_html_response
+from gradmarket.price_guide import describe_guidance
 from requester.api import problem_kinds
 from requester.api.auth_routes import WORKER, Admin, AnyoneOrNobody, Callers, Here, Submitter
 from requester.api.callers import parse_bearer_token

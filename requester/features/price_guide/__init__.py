@@ -1,6 +1,6 @@
 """Price guidance: the pay of other jobs for a GFLOP, and the lowest pay that each worker accepted.
 
-The rule is market.rules.price_guide.
+The rule is gradmarket.price_guide.
 """
 
 from typing import Final
@@ -10,9 +10,9 @@ from sqlalchemy import exists, func, select
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.classes import SEEN_S
-from gradmarket.market.rules.price_guide import DAYS, compute_gflop_price
 from gradmarket.market.terms import Amount
 from gradmarket.market.views.service_views import PriceGuide
+from gradmarket.price_guide import DAYS, compute_gflop_price
 from requester.api.auth_routes import ROLE, Here, Submitter
 from requester.feature import Feature
 from requester.store import jobs

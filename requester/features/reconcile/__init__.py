@@ -40,11 +40,11 @@ def mark_forgotten_transactions(chain: ChainContext) -> bool:
             return False
     with chain.begin() as work:
         for row in work.session.scalars(select(Transaction).where(*mine)).all():
-            _undo_outcome(work, row)
+            undo_outcome(work, row)
     return True
 
 
-def _undo_outcome(work: Work, row: Transaction) -> None:
+def undo_outcome(work: Work, row: Transaction) -> None:
     """Undoes an outcome that the chain forgot: the bytes are sent again, and the batch is no longer settled.
 
     `gas` stays: it shows that the transaction was mined once, and others may have relied on it.

@@ -7,8 +7,8 @@ from fastapi.testclient import TestClient
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import LOCAL_TOKEN
-from gradmarket.market.rules.price_guide import DAYS, GFLOP, compute_gflop_price, describe_guidance
 from gradmarket.market.terms import Amount, Role
+from gradmarket.price_guide import DAYS, GFLOP, compute_gflop_price, describe_guidance
 from requester.app import create_app
 from requester.features import api_tokens, price_guide
 from requester.store.tables import Job
