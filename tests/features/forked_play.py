@@ -1,4 +1,4 @@
-"""Plays a tree's tests in a process that has imported what others wrote already, and nothing of ours."""
+"""Plays a tree's tests in a process that has imported others' packages already, and nothing of ours."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ PRELOADED: Final = [
 ]
 ROOT: Final = Path(__file__).resolve().parents[2]
 EDITABLE: Final = "__editable__"
-"""In the name of the finder that finds what the tree lacks in the checkout."""
+"""Part of the name of the finder that would find the tree's missing modules in the checkout."""
 SERVER: Final = get_context("forkserver")
 SERVER.set_forkserver_preload(PRELOADED)
 

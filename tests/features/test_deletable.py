@@ -60,8 +60,8 @@ with open("needed", "w") as needed:
         except ModuleNotFoundError as missing:
             print(find_absent_feature(missing) or missing, file=needed)
 """
-"""Writes the tables that only migrations know, and the features that commands lack: a command is a tool, whose user is
-told of the feature that it needs."""
+"""Writes the tables that only migrations have, and the features that commands lack: a command is a tool, which names
+the feature that it needs."""
 
 
 def with_dependents(name: str) -> set[str]:
@@ -97,7 +97,7 @@ def select_removed(pairs: Set[tuple[str, str]], chosen: set[str]) -> set[tuple[s
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what is tracked, with what is compiled of it."""
+    """Returns a copy of the tracked files, with their compiled parts."""
     target = tmp_path_factory.mktemp("tree")
     for path in map(Path, tracked()):
         if str(path).startswith(COPIED):

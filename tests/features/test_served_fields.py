@@ -1,4 +1,4 @@
-"""What only a feature serves is refused where the service or the worker is built without it, in one sentence."""
+"""A feature's fields are refused where the service or the worker is built without it, in one sentence."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A child of a warm process that tries what its parent, its sisters and the machine must be safe from."""
+"""A child of a warm process that attacks its parent, its sisters and the machine."""
 
 import ctypes
 import errno

@@ -1,4 +1,4 @@
-"""What a document computes, beside what its module computes in its own modes."""
+"""A document's results beside those of its module in its own modes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -35,7 +35,7 @@ def by_module(module: nn.Module, loss: Loss, data: Mapping[str, Tensor]) -> dict
 
 
 def differences(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> list[str]:
-    """The names of what has not the same bits."""
+    """Returns the names of tensors with other bits."""
     return [name for name, tensor in ours.items() if not same_bits(tensor, theirs[name])]
 
 

@@ -1,4 +1,4 @@
-"""A child that was taken over: greets as it should, then does to its parent what its last argument says."""
+"""A child that was taken over: greets as it should, then attacks its parent by its last argument."""
 
 import json
 import os

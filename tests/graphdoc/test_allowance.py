@@ -1,4 +1,4 @@
-"""What a request may take is set for it alone: memory beyond it is refused, processor time beyond it ends the child."""
+"""A request's limits are its own: memory beyond them is refused, processor time beyond them ends the child."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from tests.lanes import FULL
 
 
 def ended(code: str) -> tuple[int, str]:
-    """Of a process that runs this code with `allowed` at hand: how it ended, and what it printed."""
+    """Runs this code in a process with `allowed`; returns its exit code and output."""
     whole = "from graphdoc.runner.allowance import limit_request\n" + textwrap.dedent(code)
     answer = subprocess.run([sys.executable, "-c", whole], capture_output=True, text=True, check=False)
     return answer.returncode, answer.stdout.strip()

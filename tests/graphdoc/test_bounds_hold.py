@@ -31,7 +31,7 @@ def at(document: Raw, rows: int, length: int) -> Any:
 
 
 def of_length(*nodes: Raw, last: int) -> Raw:
-    """A document whose data `x` is rows x length; value 2 is its length, `last` what the loss is the mean of."""
+    """Returns a document whose data `x` is rows x length; value 2 is its length, the loss is the mean of `last`."""
     inputs = [tensor("param", "w", [1], grad=True), tensor("data", "x", ["rows", "length"])]
     size = node("integer.size", [value(1), 1], 2)
     scaled = node("mul.Tensor", [value(last), value(0)], last + 1)
@@ -76,7 +76,7 @@ PEAK = 20
 
 
 def peaked() -> Raw:
-    """As much as length times what is left of a middle size: neither end nor half is the most."""
+    """Returns a document that costs length times the rest of a middle size: neither end nor half is the most."""
     return of_length(
         node("integer.sub", [PEAK, value(2)], 3),
         node("integer.mul", [value(3), value(3)], 4),
@@ -124,7 +124,7 @@ def documents(draw: st.DrawFn) -> Raw:
 
 @given(documents(), st.integers(1, LONGEST), st.integers(1, 4))
 def test_no_batch_costs_more_than_the_bound_and_is_run(document: Raw, length: int, rows: int) -> None:
-    """Whatever its size is, it costs no more than was told, or is refused."""
+    """At any size it costs no more than its bound, or is refused."""
     made = program(document)
     try:
         told = compute_bound(made, (4, rows))

@@ -236,7 +236,7 @@ def test_a_step_reads_its_flags_once(words: Published) -> None:
 
 
 class _Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts what waits for a device: single elements that are read."""
+    """Counts waits for a device: reads of single elements."""
 
     seen = 0
 

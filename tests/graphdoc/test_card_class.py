@@ -19,7 +19,7 @@ INPUTS = "be2f525921a7b751"
 
 @pytest.fixture(scope="module")
 def inputs() -> list[bytes]:
-    """What the kernels of `results` were given."""
+    """Returns the inputs of the kernels of `results`."""
     return []
 
 

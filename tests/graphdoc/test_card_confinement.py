@@ -1,4 +1,4 @@
-"""What the child of a card may do: what the driver was seen to need, and nothing else. No card is needed.
+"""The rights of a card's child: the driver's measured needs, and nothing else. No card is needed.
 
 A stand-in makes the driver's calls from inside a process that is confined as a child is, on nodes in a temporary root.
 """
@@ -80,7 +80,7 @@ def make_card(root: Path, *names: str) -> Path:
 
 
 def of_card(root: Path) -> dict[str, int]:
-    """Returns what a card's child may open that the processor's may not."""
+    """Returns the paths that a card's child may open beyond the processor's."""
     return dict(set(list_allowed_paths("cuda", root)) - set(list_allowed_paths("cpu", root)))
 
 

@@ -46,7 +46,7 @@ serving.serve_requests(settings, lambda: "stand-in", {"release": release, "given
     ids=["cnn", "cnn without BatchNorm", "LSTM", "GRU"],
 )
 def test_the_memory_measured_on_an_h100_is_within_the_bound(told: int, taken: int, operators: tuple[str, ...]) -> None:
-    """MiB told before workspaces were counted, and taken (torch.cuda.max_memory_allocated)."""
+    """The bound in MiB before workspaces were counted, and the measured peak (torch.cuda.max_memory_allocated)."""
     assert 1.0 <= (told + workspace_bytes(operators) / MIB) / taken <= 1.3
 
 

@@ -1,4 +1,4 @@
-"""What the driver says of its cards, and what the confinement refuses it. A compiled stand-in is the driver."""
+"""The driver's list of its cards, and the confinement's refusals. A compiled stand-in is the driver."""
 
 import os
 import platform

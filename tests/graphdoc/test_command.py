@@ -1,4 +1,4 @@
-"""The command of graphdoc: what its README shows, and a sentence for each mistake."""
+"""The command of graphdoc: its README's examples, and a sentence for each mistake."""
 
 import json
 import re

@@ -23,7 +23,7 @@ COUNTS = np.random.default_rng(0).poisson(3.0, (ROWS, 16)).astype(np.float32)
 
 
 class Behind(nn.Module):
-    """Layers behind what normal noise is no argument of."""
+    """Layers behind an operator that takes no normal noise."""
 
     def __init__(self, first: Callable[[Tensor], Tensor], inner: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Categories(nn.Module):
 
 
 class Shares(nn.Module):
-    """Rows whose last place is what is left to 1: no mixture of columns keeps that."""
+    """Rows whose last place is the rest to 1: no mixture of columns keeps that."""
 
     def __init__(self) -> None:
         super().__init__()

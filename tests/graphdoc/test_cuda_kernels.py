@@ -31,15 +31,15 @@ NOT_IN_THE_LANGUAGE = {
     "torch.Tensor.resize_",
 }
 ONLY_IN_PYTHON = {"torch.nn.ReplicationPad"}
-"""What torch lists as settled, and settles before the operator that a document names."""
+"""Entries of torch's list that it settles before the operator that a document names."""
 SEEN_TO_WORK = {"torch.cumsum"}
-"""What torch lists, and two cards computed to equal bits: 47 calls in deterministic mode, gradients included."""
+"""Entries of torch's list that two cards computed to equal bits: 47 calls in deterministic mode, with gradients."""
 SEEN_TO_THROW = {"torch.nn.MaxPool3d", "torch.nn.RNN, GRU and LSTM"}
-"""What a card refused under torch 2.11, and this one's documentation does not list."""
+"""Operators that a card refused under torch 2.11, outside this documentation's list."""
 
 
 def documented() -> set[str]:
-    """What torch's documentation says will throw."""
+    """Returns the operators that throw by torch's documentation."""
     text = str(torch.use_deterministic_algorithms.__doc__)
     throwing = text.partition("operations will throw a")[2].partition("In addition")[0]
     return set(re.findall(r"^ {8}\* :\w+:`([\w.]+)`", throwing, re.MULTILINE))
@@ -72,7 +72,7 @@ def alone(op: str, *arguments: Any) -> list[Raw]:
 
 
 def build_constant_part(op: str, *arguments: Any) -> list[Raw]:
-    """The operator on data, added to what depends on the parameter."""
+    """Returns the operator on data, added to a value that depends on the parameter."""
     return [node(op, [value(1), *arguments], 4), node("mean.default", [value(4), None], 5),
             node("add.Tensor", [value(3), value(5), 1], 6)]  # fmt: skip
 
@@ -175,7 +175,7 @@ class Recurrence(nn.Module):
 def test_a_recurrence_outside_training_mode_is_differentiated_by_processors_alone(
     kind: type[nn.RNNBase], behind: bool, training: bool
 ) -> None:
-    """cuDNN says "RNN backward can only be called in training mode"; no gradient passes a frozen one that is first."""
+    """cuDNN raises "RNN backward can only be called in training mode"; no gradient passes a frozen first one."""
     module = Recurrence(kind, behind)
     module.recurrence.train(training)
     made = publish_module(module, compute_classification_loss, (torch.randn(4, 6, 3), torch.arange(4)))

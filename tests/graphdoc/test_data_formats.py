@@ -1,4 +1,4 @@
-"""One contract for every format of partitions, and for each what a hostile file may try."""
+"""One contract for every format of partitions, and the attacks of hostile files on each."""
 
 import io
 import json

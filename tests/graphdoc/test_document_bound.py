@@ -1,4 +1,4 @@
-"""What a document costs is known before it is run, and what costs too much is refused without being run."""
+"""A document's cost is known before it is run, and a too costly one is refused without being run."""
 
 from pathlib import Path
 

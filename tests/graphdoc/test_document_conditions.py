@@ -1,4 +1,4 @@
-"""What a kernel would read, write or divide beyond its own is refused, on shapes alone and on tensors."""
+"""Reads, writes and divisions beyond a kernel's own are refused, on shapes alone and on tensors."""
 
 from typing import Any
 

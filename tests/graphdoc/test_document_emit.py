@@ -1,4 +1,4 @@
-"""What `torch.export` gives becomes a document that computes the same bits, or it is refused by name: never wrong."""
+"""An export of torch becomes a document that computes the same bits, or it is refused by name: never wrong."""
 
 from collections.abc import Callable
 from typing import Any
@@ -308,7 +308,7 @@ def test_a_hook_on_a_parameter_is_found() -> None:
 
 
 class Writing(nn.Module):
-    """Keeps the mean of what it saw where it is told."""
+    """Keeps the mean of its inputs in a given buffer."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()

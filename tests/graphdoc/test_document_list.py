@@ -12,7 +12,7 @@ BEGIN, END = "<!-- operators: begin -->\n", "<!-- operators: end -->\n"
 
 
 def listed() -> str:
-    """A line for each family; a key without its overload where that says nothing."""
+    """Returns a line for each family; a key without its overload where that adds nothing."""
     lines = ["| family | operators |", "|---|---|"]
     for family, entries in FAMILIES.items():
         keys = ", ".join(f"`{key.removesuffix('.default')}`" for key in entries)
@@ -21,7 +21,7 @@ def listed() -> str:
 
 
 def parts() -> tuple[str, str, str]:
-    """What stands before the list, the list, and what stands after it."""
+    """Returns the text before the list, the list, and the text after it."""
     before, _, rest = GUIDE.read_text().partition(BEGIN)
     written, _, after = rest.partition(END)
     return before, written, after

@@ -1,4 +1,4 @@
-"""Models as people write them become documents with the same bits; what a document costs is never said too low."""
+"""Models as people write them become documents with the same bits; a document's cost is never understated."""
 
 from functools import cache
 
@@ -40,7 +40,7 @@ def made(name: str) -> tuple[bytes, dict[str, Tensor]]:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[FULL] if name in LATER else []) for name in ZOO])
 def test_a_model_is_published_with_its_own_bits(name: str) -> None:
-    """Loss and gradients are compared with the module's, at two seeds and two shapes, by what makes the document."""
+    """Publishing compares loss and gradients with the module's, at two seeds and two shapes."""
     case = ZOO[name]
     data, state = made(name)
     document = parse_document(data)

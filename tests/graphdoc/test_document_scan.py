@@ -205,7 +205,7 @@ def loop(length: int = 64) -> Raw:
 
 
 def changed(path: list[Any], new: Any) -> Raw:
-    """`loop` with what stands at this path of the scan replaced."""
+    """Returns `loop` with the value at this path of the scan replaced."""
     document = copy.deepcopy(loop())
     place: Any = document["nodes"][1]
     for key in path[:-1]:
@@ -313,7 +313,7 @@ def test_a_scan_of_a_hundred_thousand_calls_is_bounded_in_few_steps() -> None:
 
 
 def last_alone(length: int) -> Raw:
-    """`loop` of so many steps, whose loss is the mean of the last state."""
+    """Returns `loop` of `length` steps, whose loss is the mean of the last state."""
     document = loop(64)
     select, scan, _, _ = document["nodes"]
     scan = {**scan, "args": [length, *scan["args"][1:]], "out": [3]}

@@ -1,4 +1,4 @@
-"""A document is what it says, or it is refused: no other exception, and quickly."""
+"""A document is valid, or it is refused: no other exception, and quickly."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Documents of a released format are read and computed for ever; the JSON Schema is the one that the code says.
+"""Documents of a released format are read and computed for ever; the JSON Schema is the code's.
 
 `python -m tests.graphdoc.test_document_vectors` writes both anew: for a new format, never to make a test pass.
 """

@@ -1,4 +1,4 @@
-"""Models as people write them: in, with the module's own bits, or refused with what to write instead."""
+"""Models as people write them: published with the module's own bits, or refused with the right form."""
 
 from collections.abc import Callable
 from typing import Any
@@ -95,7 +95,7 @@ class Rotary(nn.Module):
 
 
 class Padded(nn.Module):
-    """What is beyond a row's length is masked, and does not count in the mean."""
+    """Places beyond a row's length are masked, and do not count in the mean."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ EXPRESSED: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.mark.parametrize("build", leave_to_full(EXPRESSED.values(), 10), ids=EXPRESSED.keys())
 def test_a_module_is_published_with_its_own_bits(build: Callable[[], nn.Module]) -> None:
-    """What publishes compares loss, gradients and buffers of both documents with the module's, bit by bit."""
+    """Publishing compares loss, gradients and buffers of both documents with the module's, bit by bit."""
     answer = export_module(build(), functional.cross_entropy, {"x": X, "y": Y})
     assert parse_document(answer.document).trainable
     assert parse_document(answer.evaluation).trainable
@@ -236,7 +236,7 @@ def t5() -> nn.Module:
     sizes = {"vocab_size": 17, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
 
     class Same(nn.Module):
-        """Says again what it reads."""
+        """Returns its input."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""What is told of memory that was not there: what was full and how much was asked, nothing of the machine."""
+"""The sentence on missing memory: the full memory and the requested amount, and nothing of the machine."""
 
 import pytest
 import torch

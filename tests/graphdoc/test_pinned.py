@@ -1,4 +1,4 @@
-"""A card's arena: what is registered with the driver is what is mapped, and answers are written into it."""
+"""A card's arena: exactly the mapped memory is registered with the driver, and answers are written into it."""
 
 import ctypes
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Freivalds' check of reproducible products: complete, and wrong at most as often as it says."""
+"""Freivalds' check of reproducible products: complete, and wrong at most with its stated probability."""
 
 import pytest
 import torch

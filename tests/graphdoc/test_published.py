@@ -1,4 +1,4 @@
-"""A module of one's own is published as it is, or refused with what to write instead; never as something else."""
+"""A module of one's own is published unchanged, or refused with the right form; never as something else."""
 
 from collections.abc import Callable
 from typing import Any
@@ -117,7 +117,7 @@ def contrast(answer: Tensor, _: Tensor) -> Tensor:
 
 
 class Answering(nn.Module):
-    """A module that gives what is made of its answer."""
+    """A module that returns a function of its answer."""
 
     def __init__(self, shape: Callable[[Tensor], Any]) -> None:
         super().__init__()

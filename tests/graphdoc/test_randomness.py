@@ -1,4 +1,4 @@
-"""What is drawn: pinned, fair, and independent of the node, the step, the row, and the device's vector width."""
+"""Draws: pinned, fair, and independent of the node, the step, the row, and the device's vector width."""
 
 from itertools import pairwise
 

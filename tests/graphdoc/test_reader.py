@@ -1,4 +1,4 @@
-"""Partitions are read by a confined child, which may fail or be taken over: what comes is plain arrays or an error."""
+"""Partitions are read by a confined child, which may fail or be taken over: the result is plain arrays or an error."""
 
 import sys
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_more_than_fits_is_not_even_sent(warm: Reader) -> None:
 
 @FULL
 def test_a_bomb_that_declares_itself_rightly_ends_in_the_childs_own_memory(tmp_path: Path) -> None:
-    """Rows are as declared, but each page inflates: what is too much for the child is no more than an error here."""
+    """Rows are as declared, but each page inflates: too much for the child is only an error here."""
     strings = pa.array(["a" * 2**22] * 24).dictionary_encode()
     pq.write_table(pa.table({"x": strings}), tmp_path / "bomb", compression="zstd", store_schema=False)
     data = (tmp_path / "bomb").read_bytes()

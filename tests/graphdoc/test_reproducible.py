@@ -36,7 +36,7 @@ from tests.patience import PATIENCE_S
 
 
 def steps_at(width: str, threads: Sequence[int]) -> dict[str, list[str]]:
-    """What reproducible_steps prints at this vector width, on so many threads each."""
+    """Returns the output of reproducible_steps at this vector width, by the number of threads."""
     library = {"default": "COMPATIBLE", "avx2": "AVX2", "widest": "AUTO"}[width]
     own = {"MKL_CBWR": library} | ({} if width == "widest" else {"ATEN_CPU_CAPABILITY": width})
     command = [sys.executable, "-m", "tests.graphdoc.reproducible_steps", *map(str, threads)]

@@ -1,4 +1,4 @@
-"""Results of another order of summation are within the bound; an element beyond it is found, or nothing is said."""
+"""Results of another order of summation are within the bound; an element beyond it is found, or not judged."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What a runner answers: the bits of the step, from any child, whoever asked before."""
+"""A runner's answers: the bits of the step, from any child, after any request."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a child may not do, tried from inside a process that is confined as a child is."""
+"""Forbidden acts of a child, tried from inside a process that is confined as a child is."""
 
 import json
 import os

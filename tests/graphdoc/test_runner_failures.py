@@ -101,11 +101,11 @@ def test_a_child_that_is_killed_while_it_waits(mlp: Published, digits: Arrays) -
 def test_too_much_memory_is_an_error_of_its_own_and_closing_leaves_nothing(
     runner: DocumentRunner, mlp: Published, digits: Arrays
 ) -> None:
-    runner.start()  # what starts children stays
+    runner.start()  # the process that starts children stays
     before = set(os.listdir("/proc/self/fd"))
     with DocumentRunner(RunnerSettings(memory_bytes=2**28)) as runner:
         document = linear()
-        document["inputs"][0]["shape"] = [1, 2**24]  # a pass is known to fit; what lies beside it is too much
+        document["inputs"][0]["shape"] = [1, 2**24]  # a pass fits; the memory beside it is too much
         document["nodes"] = [
             node("sum.default", [value(0), None], 3),
             node("mse_loss.default", [value(3), value(3), 1], 4),

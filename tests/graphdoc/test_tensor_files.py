@@ -1,4 +1,4 @@
-"""A tensor file is exactly what it says, or it is refused; nothing in it is ever executed."""
+"""A tensor file is exactly its declaration, or it is refused; nothing in it is ever executed."""
 
 import io
 import json
@@ -74,7 +74,7 @@ def saved(**contents: np.ndarray) -> bytes:
 
 
 class Bomb:
-    """Says that it was unpickled."""
+    """Records that it was unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (pytest.fail, ("a pickle was loaded",))

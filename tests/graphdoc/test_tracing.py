@@ -60,7 +60,7 @@ class TracedPass:
         return None
 
     def redo(self, step: CallStep) -> list[Value]:
-        """Computes one step from the bytes of what it reads."""
+        """Computes one step from the bytes of its inputs."""
         values = [unpack_value(pack_value(self.resolve(read))) for read in step.reads]
         ran, results = run_forward(step.call, taken(values[: len(step.call.reads)]), SEED, "cpu")
         given = results if step.way == "forward" else backward(step, ran, values)

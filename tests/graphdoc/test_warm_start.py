@@ -62,7 +62,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
 
 def describe(child: ChildProcess) -> dict[str, Any]:
-    """What the kernel says of a child, but for addresses and numbers of its own."""
+    """Returns the kernel's facts of a child, without addresses and numbers of its own."""
     folder = Path(f"/proc/{child.pid}")
     status = dict(line.split(":\t", 1) for line in (folder / "status").read_text().splitlines() if ":\t" in line)
     limits = [resource.prlimit(child.pid, one) for one in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE)]

@@ -1,4 +1,4 @@
-"""What a module may write though the language has no operator of that name: it is written out, with the same bits."""
+"""Functions without an operator of their name in the language: they are decomposed, with the same bits."""
 
 from collections.abc import Callable
 

@@ -35,7 +35,7 @@ def summed(vectors: list[Vector], bound: float, planned: int) -> Accumulator:
 
 
 def same(left: Accumulator, right: Accumulator) -> bool:
-    """Down to the bits of the sums themselves, which say more than their mean."""
+    """Returns whether the sums have equal bits, a stricter test than that of their means."""
     ours, theirs = ([sums.tobytes() for sums in total._sums] for total in (left, right))
     return ours == theirs and left.count == right.count
 
@@ -49,14 +49,14 @@ def test_any_order_gives_the_same_bits(case: tuple[float, list[Vector]], random:
 
 
 def test_float32_sums_do_depend_on_the_order() -> None:
-    """What the accumulator is for: the plain sum of the same addends differs."""
+    """The reason for the accumulator: the plain sum of the same addends differs."""
     vectors = list(np.random.default_rng(0).standard_normal((8, 3)).astype(np.float32))
     assert sum(vectors).tobytes() != sum(vectors[::-1]).tobytes()
     assert same(summed(vectors, 8.0, 8), summed(vectors[::-1], 8.0, 8))
 
 
 def is_rounded(found: float, exact: Fraction) -> bool:
-    """Whether `found` is `exact` rounded to float32, but for what three roundings in float64 may do to a tie."""
+    """Returns whether `found` is `exact` rounded to float32, but for the effect of three float64 roundings on a tie."""
     rounding = max(abs(exact) / 2**24, Fraction(1, 2**150)) * (1 + Fraction(1, 2**26))
     return abs(Fraction(float(found)) - exact) <= rounding
 
@@ -81,7 +81,7 @@ def test_values_far_under_the_bound_are_not_lost(bound: float, small: float) -> 
 
 
 def test_limbs_that_take_from_each_other_lose_nothing() -> None:
-    """What is left of one addend in a fine limb takes away nearly all that a coarse one has."""
+    """One addend's rest in a fine limb takes away nearly all of a coarse one."""
     unit = compute_limb_units(1000.0, 64)[0]
     rows = [unit] + [-unit / 2 + unit * 2.0**-24] * 2 + [-unit * 2.0**-60]
     exact = sum(Fraction(float(np.float32(row))) for row in rows) / len(rows)

@@ -1,4 +1,4 @@
-"""What every service refuses of a job is refused without one, by the field, and with what was meant."""
+"""Refusals of every service are made without one, by the field, and with the likely intention."""
 
 import json
 from pathlib import Path

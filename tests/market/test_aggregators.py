@@ -1,4 +1,4 @@
-"""Each robust merge is what its formula says, bears the hostile answers that it promises to, and holds no model."""
+"""Each robust merge follows its formula, bears its promised hostile answers, and holds no model."""
 
 import math
 import tracemalloc

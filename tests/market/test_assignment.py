@@ -1,4 +1,4 @@
-"""The draw: what every guard stops, and that polling often buys nothing."""
+"""The draw: the attack that every guard stops, and frequent polling without a gain."""
 
 from collections import Counter
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""An answer that is too long is scaled down until what it decodes to is within the bound, with every codec."""
+"""A too long answer is scaled down until its decoded form is within the bound, with every codec."""
 
 import numpy as np
 import pytest

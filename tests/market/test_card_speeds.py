@@ -1,4 +1,4 @@
-"""What cards are there, by hand: which precision suits them, and what a token takes and costs."""
+"""Cards of a market, by hand: the best precision for them, and a token's time and cost."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The codecs' own arithmetic; what all codecs share is in test_plugins."""
+"""The codecs' own arithmetic; test_plugins has the contract of all codecs."""
 
 import struct
 
@@ -12,7 +12,7 @@ from tests.market.gradient_cases import EVERY_FLOAT
 
 
 def nearest_bf16(value: float) -> int:
-    """By definition: the nearer neighbour, of equally near ones the even; what is beyond the last is infinite."""
+    """By definition: the nearer neighbour, of equally near ones the even; numbers beyond the last are infinite."""
     (bits,) = struct.unpack("<I", struct.pack("<f", value))
     low, rest = bits >> 16, bits & 0xFFFF
     return low + (rest > 0x8000 or (rest == 0x8000 and low & 1 == 1))

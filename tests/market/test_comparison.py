@@ -1,4 +1,4 @@
-"""What jobs are compared by: fields that differ, and the checkpoint that did best."""
+"""Comparing jobs: fields that differ, and the best checkpoint."""
 
 import math
 

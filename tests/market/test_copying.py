@@ -1,4 +1,4 @@
-"""A root at two places: the copy is found, whichever was accepted first, and who was copied never loses anything."""
+"""A root at two places: the copy is found in either order of acceptance, and the copied worker never loses."""
 
 from dataclasses import replace
 
@@ -28,9 +28,9 @@ def right(place: int) -> Digest:
 
 
 def played(order: list[tuple[int, int]]) -> tuple[list[AcceptedAnswer], set[str]]:
-    """Answers as they are at the end, and the tasks convicted; audits are as the rule says, and tell the truth.
+    """Returns the answers at the end, and the convicted tasks; audits follow the rule, and are right.
 
-    order: what is accepted one after another, (place, the place whose honest answer is given).
+    order: acceptances one after another, (place, the place whose honest answer is given).
     """
     book: dict[str, AcceptedAnswer] = {}
 

@@ -91,7 +91,7 @@ def wrong_in(referee: Referee) -> frozenset[str]:
 
 def hear_by_clock(lie: Lie, too_late: bool) -> tuple[Referee, int]:
     """Returns the referee and the time of its verdict. The honest side takes all its time for each run of the task, the
-    liar everywhere what its clock leaves it; or a second more than that, once it is less than a question's time."""
+    liar everywhere the rest of its clock; or a second more, once the rest is less than a question's time."""
     course, terms, now = PlanCourse(task().operations.plan), terms_of(task(), lie), 0
     honest, liar = side_of(HONEST, task(), task().trace), side_of(LIAR, task(), lie.trace)
     referee = Referee(terms, course, now)

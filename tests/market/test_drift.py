@@ -1,4 +1,4 @@
-"""A patient attacker over two hundred rounds: caught, or bounded by what honest noise does; honest operators never."""
+"""A patient attacker over two hundred rounds: caught, or bounded by honest noise; honest operators never caught."""
 
 import math
 
@@ -127,7 +127,7 @@ def test_no_alarm_comes_before_the_earliest_round_and_a_pure_lean_raises_one_the
 
 
 def together(rounds: int, answers: int, hostile: int, push: float, seed: int) -> bool:
-    """Whether `hostile` of the operators, one answer of each a round, are told of when they push so far together."""
+    """Returns whether `hostile` operators, one answer of each a round, are found when they push by `push` together."""
     chance, leans = np.random.default_rng(seed), dict[str, Drift]()
     lean = push * answers / hostile / rounds * np.eye(64)[0]
     for _ in range(rounds):

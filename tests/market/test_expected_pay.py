@@ -1,4 +1,4 @@
-"""What one more worker would earn: held against rounds that are played with one worker more."""
+"""The expected pay of one more worker, compared with rounds that are played with one worker more."""
 
 from math import ceil
 
@@ -14,7 +14,7 @@ PRICE = 10
 def played(
     workers: int, answers: int, turn_s: float, besides_s: float, rounds: int = 5
 ) -> tuple[list[float], list[PaidAnswer]]:
-    """Rounds of so many answers, in turns of one by each worker; `besides_s` of each nobody computes."""
+    """Plays rounds of `answers` answers, in turns of one by each worker; in `besides_s` of each nobody computes."""
     lasted = ceil(answers / workers) * turn_s + besides_s
     names = [f"worker {number % workers}" for number in range(rounds * answers)]
     return [lasted] * rounds, [PaidAnswer(name, PRICE, turn_s) for name in names]

@@ -93,7 +93,7 @@ def test_more_claims_never_make_it_less_the_jobs(numbers: list[int], quorum: int
 
 
 TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
-"""Bidirectional classes of UAX #9 that turn what stands beside them."""
+"""Bidirectional classes of UAX #9 that turn their neighbours."""
 
 
 @given(st.text(max_size=600))

@@ -1,4 +1,4 @@
-"""Rounds that grow: how many tasks they have, where their rows are, and what they cost."""
+"""Rounds that grow: their tasks, their rows, and their cost."""
 
 from itertools import pairwise
 from typing import Any

@@ -176,7 +176,7 @@ def answer_nonsense(hearing: PublishedHearing) -> PublishedHearing:
 
 
 def test_a_hearing_on_whose_verdict_nobody_waited_any_more_convicts_nobody() -> None:
-    """Its task had ended otherwise. Under no other word is the verdict of what both answered left out."""
+    """Its task had ended otherwise. No other reason leaves out the verdict on both sides' answers."""
     ended = answer_nonsense(build_hearing())
     over = rule(ended, why=OVER)
     assert list(find_transcript_faults(DOMAIN, address_of(REFEREE), OFFER, over)) == []

@@ -1,4 +1,4 @@
-"""What a job risks on newcomers: bounded in money, number and time, whoever comes; all of it where nobody else is."""
+"""A job's risk on newcomers: bounded in money, number and time for any crowd; all of it where no other worker is."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""On whom a worker's answers tell: its wallet and its proven operator, however it moves between them."""
+"""The records that a worker's answers affect: its wallet's and its proven operator's, through any moves."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -12,7 +12,7 @@ ROUNDS = 6
 
 
 def sequential(answers: dict[int, int], delay: int) -> list[object]:
-    """The parameters before each round and after the last: what one machine computes that does a round at a time."""
+    """Returns the parameters before each round and after the last, as one machine computes them a round at a time."""
     history: list[object] = ["first"]
     for number in range(ROUNDS):
         start = history[max(0, number - delay)]

@@ -1,4 +1,4 @@
-"""Named tensors to canonical bytes and back; what is not exactly that is refused."""
+"""Named tensors to canonical bytes and back; any other bytes are refused."""
 
 import json
 import mmap

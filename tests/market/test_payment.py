@@ -1,4 +1,4 @@
-"""Units, what is reserved ahead, and conservation."""
+"""Units, reservations ahead, and conservation."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Only what lies in the folder can be named."""
+"""Only files of the folder can be named."""
 
 import sys
 from pathlib import Path

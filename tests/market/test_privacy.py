@@ -75,7 +75,7 @@ def test_every_multiplier_that_is_taken_is_counted(multiplier: float, delta: flo
 
 
 def test_the_tails_are_normal_too() -> None:
-    """Of the words that give the smallest probabilities: what is drawn is scipy's quantile of them."""
+    """Of the words that give the smallest probabilities: the draw is scipy's quantile of them."""
     drawn = -_inverse(np.array([2.0**-k for k in range(1, 129)]))
     assert drawn == pytest.approx(scipy.stats.norm.isf([2.0**-k for k in range(1, 129)]), rel=1e-8, abs=1e-12)
     assert drawn.max() > 13
@@ -83,7 +83,7 @@ def test_the_tails_are_normal_too() -> None:
 
 @pytest.mark.parametrize("deviation", [1.0, 0.3, 1e-5, 3e7])
 def test_a_noised_sum_lies_on_a_grid_that_hides_the_last_bits(deviation: float) -> None:
-    """Mironov 2012: of two neighbouring sums each told number must be one that the other could give. All are multiples
+    """Mironov 2012: of two neighbouring sums each published number must be possible for the other. All are multiples
     of one power of two, of at most 2^-20 deviations, and far in the tails noises are closer than that."""
     rng = np.random.default_rng(1)
     first = rng.normal(size=50_000) * deviation
@@ -192,7 +192,7 @@ def published(noise: float) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
 
 
 def measure_membership(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
-    """How often a member's loss is below a stranger's (Yeom et al. 2018): a half where the model tells nothing."""
+    """How often a member's loss is below a stranger's (Yeom et al. 2018): a half where the model discloses nothing."""
     generator = torch.Generator().manual_seed(1)
     others = torch.randn(len(x), WIDTH, generator=generator), torch.randint(2, (len(x),), generator=generator)
     losses = [nn.functional.cross_entropy(model(a), b, reduction="none").detach() for a, b in ((x, y), others)]

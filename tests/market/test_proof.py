@@ -1,4 +1,4 @@
-"""A task's evidence: what an honest market publishes is proven, and no piece of it can be changed."""
+"""A task's evidence: an honest market's publication is proven, and no piece of it can be changed."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -25,13 +25,13 @@ HONEST: Final = {
 }
 RAW: Final = {name: shown.model_dump(mode="json") for name, (_, shown) in HONEST.items()}
 LABELS: Final = {"id", "state"}
-"""Nobody signs them: they decide nothing but what is looked at."""
+"""Nobody signs them: they only label the published rows."""
 Path = tuple[Any, ...]
 Raw = dict[str, Any]
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Paths of all that is signed, or follows from what is."""
+    """Yields the paths of all that is signed, or follows from signatures."""
     if isinstance(value, dict | list):
         for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from leaves(inner, (*path, name))
@@ -74,7 +74,7 @@ def test_honest_evidence_is_proven(name: str) -> None:
 
 @given(st.lists(st.sampled_from([made.TRUE, made.FALSE, made.THIRD]), min_size=5, max_size=5))
 def test_any_verdict_by_the_rules_has_faultless_evidence(roots: list[Digest]) -> None:
-    """Waves follow as the job's plan says, until a quorum decides."""
+    """Waves follow by the job's plan, until a quorum decides."""
     cast, more, number, judgement = list[PublishedBallot](), made.JOB.plan().first_wave, 0, None
     while not isinstance(judgement, Quorum | Inconclusive):
         first = len(cast)

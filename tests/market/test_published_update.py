@@ -1,4 +1,4 @@
-"""What a round publishes in few bytes: whoever follows it has the published parameters, which follow the exact ones."""
+"""A round's update in few bytes: a follower has the published parameters, which follow the exact ones."""
 
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -87,7 +87,7 @@ def norm(vectors: list[Vector]) -> float:
 def test_the_exact_parameters_take_the_steps_of_the_optimizer_alone(
     downlink: str, name: str, clip: float | None
 ) -> None:
-    """What the codes leave out is in exact minus published: nothing is lost, whatever the codec."""
+    """The codes' error is in exact minus published: nothing is lost, with any codec."""
     alone, sent = played(step("", None, name, clip))[-1], played(step("", downlink, name, clip))[-1]
     found = select_exact_parameters(sent.memory)
     assert everything(found) == everything({name: alone.tensors[name] for name in ("weight", "bias")})

@@ -24,7 +24,7 @@ ANN, BEN, CEM = WORKERS[:3]
 
 
 def play(answers: dict[Address, Digest], honest: set[Address], draw: Random) -> list[Heard]:
-    """Honest sides never lose; of others each may win against another, or both lose, or nobody can tell."""
+    """Honest sides never lose; of others each may win against another, or both lose, or none is decided."""
     heard = list[Heard]()
     while (sides := choose_sides(answers, heard)) is not None:
         liars = [side for side in sides if side not in honest]
@@ -37,7 +37,7 @@ def play(answers: dict[Address, Digest], honest: set[Address], draw: Random) -> 
 def test_one_honest_worker_has_its_answer_stand_against_any_colluders(seed: int) -> None:
     draw = Random(seed)
     answers = {worker: draw.choice([RIGHT, WRONG, OTHER]) for worker in WORKERS} | {ANN: RIGHT}
-    heard = play(answers, {ANN}, draw)  # who gave the right answer beside it may fall silent all the same
+    heard = play(answers, {ANN}, draw)  # others with the right answer may still fall silent
     assert find_standing_root(answers, heard) == RIGHT
     assert list(find_heard_faults(answers, heard)) == []
     assert len(heard) <= len(WORKERS) * (len(WORKERS) - 1) // 2

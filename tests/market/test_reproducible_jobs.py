@@ -1,4 +1,4 @@
-"""Jobs of reproducible arithmetic: what they may ask, and that the documents offered to workers carry it."""
+"""Jobs of reproducible arithmetic: their limits, and the documents offered to workers carry it."""
 
 from typing import Any
 

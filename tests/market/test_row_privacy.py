@@ -1,4 +1,4 @@
-"""DP-SGD by row: what a step tells of one row, what is refused before any is read, and attacks with and without it."""
+"""DP-SGD by row: a step's disclosure of one row, refusals before any is read, and attacks with and without it."""
 
 from collections.abc import Callable
 from itertools import product
@@ -41,7 +41,7 @@ Arrays = dict[str, np.ndarray]
 SEED = bytes(range(32))
 CLIP, ROWS, QUIET = 4.0, 12, 0.008
 LEAST = {"clip_norm": CLIP, "noise_multiplier": QUIET, "epsilon": 1e4, "delta": 0.5}
-"""Hardly any noise, and a bound that promises nothing: what clipping alone does."""
+"""Hardly any noise, and a bound that promises nothing: the effect of clipping alone."""
 SPENT = {"clip_norm": CLIP, "noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-5}
 
 
@@ -120,7 +120,7 @@ def test_one_row_moves_the_sum_by_no_more_than_the_clip_norm(scene: Scene, value
 
 LARGEST = float(np.finfo(np.float32).max)
 HALF_A_DENORMAL = 0.5001 * 2.0**-149
-"""What float32 rounds up to its least number."""
+"""A number that float32 rounds up to its least one."""
 numbers = st.one_of(
     st.floats(width=32), st.sampled_from([LARGEST, -LARGEST, 1.43e38, 1e-45, -1e-40, 1.2e-38, 0.0, 1.0, np.inf, np.nan])
 )
@@ -139,7 +139,7 @@ numbers = st.one_of(
 def test_no_row_has_a_part_longer_than_the_clip_norm(
     limit: float, values: list[float], times: int, others: list[float]
 ) -> None:
-    """Alone, and as what it changes in a sum with others; in float64, where neither its scale nor its part vanishes."""
+    """Alone, and as its change of a sum with others; in float64, where neither its scale nor its part vanishes."""
     row = torch.tensor(values, dtype=torch.float32).repeat(times)
     rest = torch.tensor(others, dtype=torch.float32)[:, None].expand(len(others), len(row))
     cut = max(1, len(row) // 2)
@@ -217,7 +217,7 @@ class Counting(Program):
 
 
 def test_an_index_out_of_its_range_is_the_nearest_in_it_and_costs_the_same_work() -> None:
-    """A failed step, or one that goes on row by row, would tell of the row without noise: by its time."""
+    """A failed step, or one that goes on row by row, would disclose the row without noise: by its time."""
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     made = Scene(
@@ -240,7 +240,7 @@ def test_an_index_out_of_its_range_is_the_nearest_in_it_and_costs_the_same_work(
 
 
 class Computed(nn.Module):
-    """Reads a table at what it computes from a row's floats."""
+    """Reads a table at an index computed from a row's floats."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -334,14 +334,14 @@ def test_an_operator_that_fails_for_some_rows_is_refused_from_its_shapes(name: s
 
 
 def test_whole_numbers_may_be_divided_by_a_number() -> None:
-    """It fails for no row, so that the step is what it is without the division."""
+    """It fails for no row, so the step is the same as without the division."""
     made = Scene(Failing(lambda x: x + x.long() // 2), np.zeros((ROWS, 6), np.float32), np.zeros(ROWS, np.int64))
     compute_bound(made.program, ROWS, by_row=True)
     assert np.isfinite(made.gradient(made.answer(parse_step()))).all()
 
 
 def test_local_steps_use_noised_gradients_alone(scene: Scene) -> None:
-    """One inner step of plain SGD tells its rate times the noised gradient; the rest of a task follows from such."""
+    """One inner step of plain SGD is its rate times the noised gradient; the rest of a task follows from such."""
     step = parse_step(kind="local", steps=1, optimizer={"name": "sgd", "lr": 0.1}, per_row=SPENT | {"epsilon": 100})
     noised = scene.gradient(scene.answer(step))
     quiet = scene.gradient(scene.answer(parse_step()))
@@ -377,7 +377,7 @@ class Centered(nn.Module):
 
 
 class Contrasted(nn.Module):
-    """Each row is told from all others of its batch, as in SimCLR."""
+    """Each row is distinguished from all others of its batch, as in SimCLR."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -504,7 +504,7 @@ def test_a_step_without_it_is_the_publication_that_it_was() -> None:
     assert "per_row" not in GradientStep(rows=4).model_dump(mode="json")
 
 
-# What an answer is attacked with, by the service, which sees every one of them.
+# Attacks on answers by the service, which sees every one of them.
 
 MEMBERS, WIDTH = 24, 48
 
@@ -526,7 +526,7 @@ def trained(per_row: dict[str, Any] | None) -> tuple[nn.Module, torch.Tensor, to
 
 
 def measure_membership(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
-    """How often a member's loss is below a stranger's (Yeom et al. 2018): a half where the model tells nothing."""
+    """How often a member's loss is below a stranger's (Yeom et al. 2018): a half where the model discloses nothing."""
     generator = torch.Generator().manual_seed(1)
     others = torch.randn(400, WIDTH, generator=generator), torch.randint(2, (400,), generator=generator)
     losses = [nn.functional.cross_entropy(model(a), b, reduction="none").detach() for a, b in ((x, y), others)]

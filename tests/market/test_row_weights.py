@@ -1,4 +1,4 @@
-"""Rows of unequal numbers of valid targets: neither microbatch nor task changes what is minimized, as torch has it."""
+"""Rows of unequal numbers of valid targets: neither microbatch nor task changes the minimized loss, that of torch."""
 
 import json
 from collections.abc import Callable
@@ -251,7 +251,7 @@ def test_a_weight_that_cannot_be_one_is_not_merged(weight: float) -> None:
 
 @pytest.mark.parametrize("claimed", [1.0, 1e6, VALUE_BOUND])
 def test_a_holder_of_private_rows_sways_no_merge_by_a_weight(claimed: float) -> None:
-    """Cheating twin: nobody can count a holder's targets, so its payload has no place for what it claims."""
+    """Cheating twin: nobody can count a holder's targets, so its payload has no place for its claim."""
     program = Program(parse_document(publish_ignoring().document))
     private = replace(build_layout(program.document), weighed=False)
     honest = compute_step(program, publish_ignoring().parameters, padded(), SEED, GradientStep(rows=8))
@@ -290,7 +290,7 @@ def test_rows_alike_have_no_weight_and_the_same_bytes_as_before() -> None:
 
 
 def not_a_sum(output: Tensor, y: Tensor) -> Tensor:
-    """Divided by the largest label: not what its rows' largest labels sum to."""
+    """Divided by the largest label: not the sum of its rows' largest labels."""
     return functional.cross_entropy(*places(output, y)) / y.max()
 
 

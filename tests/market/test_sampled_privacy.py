@@ -1,4 +1,4 @@
-"""The accountant of rows that are drawn by chance beside dp-accounting's, the draw, and who knows it."""
+"""The accountant of rows that are drawn by chance beside dp-accounting's, the draw, and its secrecy."""
 
 import json
 import math
@@ -120,7 +120,7 @@ def test_drawing_anew_without_room_spends_no_more(room: int, others: tuple[float
 
 def test_a_reader_of_the_draw_learns_far_more_than_is_counted() -> None:
     """The reason for a holder's own secret: where the service names the seed of the draw, a step with the row is a
-    Gaussian mechanism that it sees, and delta at the counted epsilon is 1,000 times what was promised."""
+    Gaussian mechanism that it sees, and delta at the counted epsilon is 1,000 times the promised one."""
     z, rate, steps, delta = 1.0, 0.0256, 1000, 1e-5
     counted = spent(z, rate, steps, delta)
 

@@ -1,4 +1,4 @@
-"""Seals, wave secrets and seeds: what a worker can check, and what neither side can choose."""
+"""Seals, wave secrets and seeds: a worker can check them, and neither side can choose them."""
 
 import pytest
 from hypothesis import given

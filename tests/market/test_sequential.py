@@ -1,4 +1,4 @@
-"""Who computes from the task's rows is not convicted, who does not is; each as often as is promised."""
+"""Workers that compute from the task's rows are not convicted, others are; each with its promised probability."""
 
 import math
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ SHARES = st.sampled_from([0.6, 0.75, 0.9, 0.97])
 
 
 def played(passing: float, honest: float, audits: int, seed: int) -> Iterator[ChangeVerdict]:
-    """The verdict after each of so many scores, of which this share passes; `honest` of the honest ones would."""
+    """Yields the verdict after each of `audits` scores, of which the share `passing` passes; of honest, `honest`."""
     total = 0.0
     for passes in np.random.default_rng(seed).random(audits) < passing:
         total = add_score(total, compute_score_weight(bool(passes), honest))
@@ -107,7 +107,7 @@ def test_a_pass_speaks_for_and_a_failure_against(honest: float) -> None:
 
 @pytest.mark.parametrize("share", [0.6, 0.75, 0.9])
 def test_an_honest_test_convicts_no_more_often_than_is_promised(share: float) -> None:
-    """By importance: under the blind share a conviction is common, and its weight says how rare it is when honest."""
+    """By importance: under the blind share a conviction is common, and its weight gives its honest probability."""
     tests, sum_of_weights = 2000, 0.0
     for seed in range(tests):
         total = 0.0

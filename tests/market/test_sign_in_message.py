@@ -1,4 +1,4 @@
-"""The text of a sign-in, against the reference implementation of EIP-4361, and what is almost such a text."""
+"""The text of a sign-in, against the reference implementation of EIP-4361, and texts that are almost such."""
 
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Pinned EIP-712 vectors, made once and checked against `cast`; and signatures that are not what they seem."""
+"""Pinned EIP-712 vectors, made once and checked against `cast`; and malleable or forged signatures."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Sketches keep distances, are the same bits everywhere, and see what a cheaper projection would miss."""
+"""Sketches keep distances, have the same bits everywhere, and detect changes that a cheaper projection would miss."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A payload's sketch is that of what it decodes to; kept as bytes it comes back; what is signed binds all of it."""
+"""A payload's sketch is that of its decoded tensors; it survives as bytes; its signature binds all of it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The codecs of few bits: what they write is what their formulas say, and what nobody honest writes is refused.
+"""The codecs of few bits: they write by their formulas, and refuse codes that no honest worker writes.
 
 The formulas are written out once more here, an element at a time and in exact fractions.
 """
@@ -116,7 +116,7 @@ def test_an_exact_zero_stays_zero(name: str, shard: Vector, zeros: float, seed: 
 
 @given(st.lists(st.integers(-300, 300), min_size=1, max_size=64), st.integers(0, 63))
 def test_a_block_with_a_zero_has_three_values(values: list[int], place: int) -> None:
-    """0 below three quarters of the mean magnitude of what is not 0, else the mean of the others."""
+    """0 below three quarters of the mean magnitude of nonzero values, else the mean of the others."""
     shard = np.array(values, np.float32)
     shard[place % shard.size] = 0
     magnitudes, back = np.abs(shard.astype(np.int64)), decoded("two_bit", shard)

@@ -1,4 +1,4 @@
-"""One contract for every kind of step, and what each of them computes."""
+"""One contract for every kind of step, and each one's results."""
 
 import math
 from itertools import chain
@@ -134,7 +134,7 @@ ROUNDS = 3
 
 
 def inner_rates(step: LocalStep, number: int) -> list[float]:
-    """As docs/training.md says it: the schedule over all inner steps, times the re-warm's share of each."""
+    """By docs/training.md: the schedule over all inner steps, times the re-warm's share of each."""
     chosen, total = step.optimizer, ROUNDS * step.steps
     rates = []
     for inner in range(step.steps):

@@ -58,7 +58,7 @@ def test_patience_counts_evaluations_without_improvement() -> None:
 
 
 def test_a_model_that_diverged_has_stalled() -> None:
-    """What it measured is nothing that is finite: it passes no rule, and patience counts it."""
+    """Its metrics are not finite: it passes no rule, and patience counts it."""
     assert stops(["auc stalls 2", "auc > 0.5"], {"auc": 0.5}, {}) == ""
     assert stops(["auc stalls 2"], {"auc": 0.5}, {}, {}) == "auc has not improved on 0.5 in 2 evaluations"
     assert stops(["auc stalls 2"], {"auc": 0.5}, {}, None) == ""

@@ -47,7 +47,7 @@ def test_honest_noise_agrees_and_a_lie_does_not() -> None:
 
 
 def test_one_small_tensor_that_was_tampered_with_is_seen() -> None:
-    """It is 1/2000 of the gradient's length: a threshold on the whole would let it by."""
+    """It is 1/2000 of the gradient's length: a threshold on the whole would pass it."""
     assert sizes(gradient(), gradient(), gradient(small=1e-2)) == [2, 1]
 
 

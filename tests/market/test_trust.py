@@ -1,4 +1,4 @@
-"""Reputation, exposure, audits and the policies above them: what each attack gains, and that it is nothing."""
+"""Reputation, exposure, audits and the policies above them: no attack gains by them."""
 
 import math
 from dataclasses import replace
@@ -89,7 +89,7 @@ def test_slow_to_gain_and_quick_to_lose() -> None:
 
 
 def unchecked(tasks: int) -> float:
-    """Accepted tasks, of the first so many of a newcomer with ample stake, that are not audited on average."""
+    """Returns the mean number of unaudited ones among a newcomer's first `tasks` accepted tasks, with ample stake."""
     record, total = 0.0, 0.0
     for _ in range(tasks):
         rate = adaptive.compute_worker_audit_rate(
@@ -111,7 +111,7 @@ def test_an_exposure_is_covered_by_the_rate_it_asks_for(cover: float, benefit: f
     rate = max(floor, replication.least_rate(cover, gain))
     if rate < 1.0:
         assert compute_exposure(rate, gain) <= max(cover, compute_exposure(floor, gain)) * (1 + 1e-9)
-        # what a liar gains before it is caught, on average, is less than what it loses
+        # a liar's mean gain before it is caught is less than its loss
         assert expected_before_caught(rate) * gain < cover
 
 
@@ -182,7 +182,7 @@ def test_a_higher_rate_audits_all_that_a_lower_one_does(offer: Hash, a: float, b
 
 
 def test_the_requester_can_open_only_the_link_that_it_committed_to() -> None:
-    """It cannot choose, after it has seen who answered, a secret that spares a friend."""
+    """It cannot choose, after it has seen the answers, a secret that spares a friend."""
     secret = Hash(b"s" * 32)
     first, second = derive_links(secret, 2)
     assert leads_to(first, 0, compute_anchor(secret, 2))

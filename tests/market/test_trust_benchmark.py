@@ -69,7 +69,7 @@ def test_a_run_is_a_function_of_its_seed(trained: Regression, name: str) -> None
 
 
 def played(trained: Regression, audit: float, attack: str | None) -> tuple[bytes, Course]:
-    """The bits of the model in the end, and what the run took."""
+    """Returns the bits of the final model, and the run's course."""
     defence = replace(DEFENCES[AUDITED], plan=replace(VOTES, audit=audit))
     run = Replayed(trained, defence, SETTING)
     run.accuracy(attack)

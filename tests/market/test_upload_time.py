@@ -1,4 +1,4 @@
-"""Who sends steadily is waited for, and nobody longer than the offer allows."""
+"""A steady upload is waited for, and none longer than the offer allows."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What of a worker's pay is locked at a time, when it is accused, and which jobs may vest at all."""
+"""The locked part of a worker's pay at a time, the times of accusations, and the jobs that may vest."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The vote: strict majority of committed and of R, whatever the order; and what would go wrong without either."""
+"""The vote: strict majority of committed and of R, in any order; and the failures without either."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What memory a step may count on: at least half of the workers have it, and fewer than half have more."""
+"""The memory that a step may count on: at least half of the workers have it, and fewer than half have more."""
 
 from hypothesis import given
 from hypothesis import strategies as some

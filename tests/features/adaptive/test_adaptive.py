@@ -1,4 +1,4 @@
-"""`adaptive` in the service: newcomers' tasks are voted on, who is proven and has staked works alone and is audited."""
+"""`adaptive` in the service: newcomers' tasks are voted on; proven and staked workers work alone and are audited."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -43,7 +43,7 @@ def stake(market: MarketFixture, worker: SimWorker, prices: int) -> None:
 
 
 def prove(market: MarketFixture, worker: SimWorker, audits: int = PROVEN) -> None:
-    """It has passed so many audits elsewhere."""
+    """Records this many audits that it passed elsewhere."""
     now = market.clock()
     with market.context.begin() as work:
         record = {"determinism_class": CLASS, "evidence": float(audits), "at": now, "passed": audits, "failed": 0}

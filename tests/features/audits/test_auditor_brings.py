@@ -30,7 +30,7 @@ NewFloor = Callable[..., MarketFixture]
 
 
 class Machine:
-    """A machine of the workers' class; what it computes is the fixture's."""
+    """A machine of the workers' class, which computes the fixture's answers."""
 
     def determinism_class(self) -> str:
         return CLASS

@@ -41,7 +41,7 @@ def betrayed(market: MarketFixture) -> tuple[list[SimWorker], SimWorker]:
 
 
 def clean_parameters(new_floor: NewFloor, **spec: Any) -> str:
-    """What one honest worker ends with; nothing is voted on, since who works changes no bit."""
+    """Returns the final parameters of one honest worker, without votes: the number of workers changes no bit."""
     market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1}, **spec)
     market.worker()
     market.play()
@@ -168,7 +168,7 @@ def merged_lies(market: MarketFixture) -> tuple[list[SimWorker], SimWorker]:
 
 @pytest.mark.parametrize("optimizer", leave_to_full(["adamw", "sgd"]))
 def test_merged_lies_are_taken_back_and_the_rounds_done_again(new_floor: NewFloor, optimizer: str) -> None:
-    """So is what they left in the optimizer's state."""
+    """So are their traces in the optimizer's state."""
     spec: dict[str, Any] = {"rounds": 3, "optimizer": {"name": optimizer, "lr": 0.125}}
     market = new_floor(audit=always("replay"), **spec)
     liars, honest = merged_lies(market)
@@ -272,7 +272,7 @@ def test_a_job_does_not_pause_for_a_gradient_that_was_never_merged(new_floor: Ne
 
 @FULL
 def test_an_audit_waits_for_a_merge_under_way_though_its_job_is_paused(new_floor: NewFloor) -> None:
-    """What is revoked is dropped, and the merge reads it."""
+    """A revoked payload is deleted, and the merge reads it."""
     market = new_floor(audit=always())
     market.stages = tuple(stage for stage in market.stages if stage is not aggregate)
     betrayed(market)

@@ -1,4 +1,4 @@
-"""An answer that another task had is found out where one replica decides a task; who was copied stays."""
+"""A copy of another task's answer is found where one replica decides a task; the copied worker keeps its standing."""
 
 from collections.abc import Callable
 

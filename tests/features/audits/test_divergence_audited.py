@@ -1,4 +1,4 @@
-"""What diverges in an audited job is audited for certain: a lie pauses nothing for long, honest work stays a reason."""
+"""Diverged answers of an audited job are audited for certain: a lie pauses it briefly, honest work stays a reason."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ RARELY: dict[str, Any] = {"audit": {"probability": 1e-9}}
 
 
 def diverged(new_floor: NewFloor, **spec: Any) -> MarketFixture:
-    """Two liars beyond the bound who outvote an honest worker, and the job that they paused."""
+    """Returns a paused job with two liars beyond the bound, which outvoted an honest worker."""
     market = new_floor(**(RARELY | spec))
     market.worker(HUGE), market.worker(HUGE), market.worker()
     market.play()

@@ -119,7 +119,7 @@ def earned(folder: Path) -> int:
 
 
 def differences(service: Served, ledger: Ledger, job: str) -> list[object]:
-    """Where the books are not what the chain says, or anything is earned and not settled."""
+    """Returns differences between the books and the chain, and unsettled earnings."""
     chain_job, unit = fetch_job(service, job)["chain_job"], int(fetch_job(service, job)["unit"])
     found: list[object] = []
     for line in service.http().get(f"/v1/jobs/{job}/workers").json()["items"]:
@@ -163,7 +163,7 @@ def test_the_copy_is_complete_and_its_keys_are_private(data: Path, tmp_path: Pat
 
 
 def test_each_log_of_a_restored_service_has_the_end_of_its_copy(data: Path, tmp_path: Path) -> None:
-    """A worker that was told two leaves more sees a restore; without the leaf it would see a fork."""
+    """A worker with a head of two leaves more sees a restore; without the leaf it would see a fork."""
     leaves = [Hash(hash_leaf(bytes([number]))) for number in range(5)]
     with sqlite3.connect(data / "gradmarket.sqlite") as database:
         database.execute("CREATE TABLE jobs (id TEXT, chain_job INTEGER)")

@@ -1,4 +1,4 @@
-"""Claims of rounds: who computed a round proves it, and who has only read what is public proves nothing."""
+"""Claims of rounds: computing a round proves it, and reading public data proves nothing."""
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -42,7 +42,7 @@ def market(new_floor: NewFloor) -> MarketFixture:
 
 @pytest.fixture
 def door(market: MarketFixture) -> Iterator[TestClient]:
-    """Of somebody who has signed in: strangers send nothing."""
+    """Yields the client of a signed-in wallet: strangers send nothing."""
     with market.context.begin() as work:
         secret, _row = api_tokens.create_token(work, "somebody", Role.READ, None, market.clock())
     with TestClient(create_app(market.context, nullcontext)) as client:
@@ -55,7 +55,7 @@ def fetch_claims(market: MarketFixture, door: TestClient, number: int = 1) -> di
 
 
 def payloads(market: MarketFixture, number: int = 1) -> list[bytes]:
-    """What an auditor computes by itself: the round's merged answers, from their offers."""
+    """Returns an auditor's own results: the round's merged answers, from their offers."""
     computer = SimWorker(market, key_of("outside"), HONEST, CLASS)
     merged = sorted((task for task in market.tasks() if task.used and task.round == number), key=lambda one: one.index)
     return [bytes(computer.compute(OfferFields.of(task.offer))) for task in merged]
@@ -115,7 +115,7 @@ def test_an_auditor_claims_a_round_once(market: MarketFixture, door: TestClient)
 
 @FULL
 def test_a_copied_signature_names_nobody_else(market: MarketFixture, door: TestClient) -> None:
-    """Who sends another's signed answer claims it for that one, and not for itself."""
+    """Another's signed answer claims the round for its signer, not for the sender."""
     market.play()
     shown, answers = fetch_claims(market, door), payloads(market)
     claim(market, door, key_of("honest"), 0, digest_under(shown, answers))

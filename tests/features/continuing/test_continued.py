@@ -1,4 +1,4 @@
-"""A job that continues another has the bits of a job that simply ran longer; and what it may not continue."""
+"""A job that continues another has the bits of a job that simply ran longer; and jobs that it may not continue."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

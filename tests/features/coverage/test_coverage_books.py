@@ -1,4 +1,4 @@
-"""The books of coverage say what the rows say."""
+"""The books of coverage agree with the rows."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""The books of coverage, as anybody who may read the job is told them."""
+"""The books of coverage, as the job's readers get them."""
 
 from collections.abc import Callable
 from contextlib import nullcontext

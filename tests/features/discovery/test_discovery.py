@@ -1,4 +1,4 @@
-"""Which announcements on the chain a worker follows, in which order: what strangers announce ousts no honest market."""
+"""The announcements on the chain that a worker follows, in order: strangers' ones oust no honest market."""
 
 from dataclasses import replace
 

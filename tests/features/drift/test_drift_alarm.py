@@ -1,4 +1,4 @@
-"""The alarm on a patient lean, at the merges of a service: who leans raises it in time, honest operators never."""
+"""The alarm on a patient lean, at the merges of a service: a leaning operator raises it in time, honest ones never."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -40,7 +40,7 @@ def drift_of(market: MarketFixture, number: int) -> DriftView | None:
 
 
 def merge(market: MarketFixture, number: int, answers: Sequence[Contribution]) -> None:
-    """What a merge does about drift, in a round whose gradients are given as sketches."""
+    """Does a merge's part about drift, in a round whose gradients are given as sketches."""
     with market.context.begin() as work:
         row = work.get(Round, (market.job, number))
         if row is None:
@@ -110,7 +110,7 @@ def test_a_round_that_is_taken_back_takes_its_leans_with_it(market: MarketFixtur
 
 
 def test_a_merge_sketches_what_was_accepted_and_an_honest_run_raises_no_alarm(new_floor: NewFloor) -> None:
-    """One replica decides a task and hardly any is audited: what is left is the alarm."""
+    """One replica decides a task and hardly any is audited: only the alarm is left."""
     alone = {"name": "audited", "audit": 1e-9}
     market = new_floor(rounds=3, tasks_per_round=2, replication=alone)
     market.prove_class()
@@ -127,7 +127,7 @@ def test_a_merge_sketches_what_was_accepted_and_an_honest_run_raises_no_alarm(ne
 
 
 def answers_of(market: MarketFixture, row: Round, patient: str) -> Iterator[Contribution]:
-    """What each of the round's tasks was answered, computed anew."""
+    """Yields the answer of each of the round's tasks, computed anew."""
     seed = drift_watch.seed_of(market.the_job())
     parameters = tensors.unpack_tensors(market.context.blobs.read(Digest(row.parameters)))
     worked = {replica.task_id: replica.operator for replica in market.replicas()}

@@ -76,7 +76,7 @@ def test_a_metric_of_some_rounds_goes_before_the_loss() -> None:
 
 @FULL
 def test_a_job_without_held_out_rows_keeps_no_old_round(new_floor: NewFloor) -> None:
-    """The twin: what was never measured is not the best."""
+    """The twin: an unmeasured round is not the best."""
     market = new_floor(**ALONE, rounds=8, settings={"keep_parameters_every": 100})
     market.worker()
     market.play(passes=100)

@@ -262,7 +262,7 @@ def test_decided_rounds_are_merged_again_to_the_same_bits(new_floor: NewFloor, m
 
 
 def measured(new_floor: NewFloor, **changes: Any) -> tuple[MarketFixture, list[SimWorker], SimWorker]:
-    """Times are known, and the last task of a round is held by a worker that says nothing."""
+    """Returns a market with known times, where a silent worker holds the last task of a round."""
     market = new_floor(rounds=9, deadlines={"lease_s": 200, "wave_s": 10, "upload_s": 10}, **LATE | changes)
     workers = [market.worker() for _ in range(4)]
     market.until(lambda: len(market.rounds()) == 4, *workers)

@@ -1,4 +1,4 @@
-"""The ledger of a real job: it adds up to the contract's figures at every stage, and says where it does not."""
+"""The ledger of a real job: it adds up to the contract's figures at every stage, and lists differences."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Ledgers are made one at a time, and for strangers not all the time; what the chain is asked is counted."""
+"""Ledgers are made one at a time, and for strangers not all the time; requests to the chain are counted."""
 
 import math
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def counted(ledger: Any) -> Iterator[list[str]]:
 
 
 def crowded(service: Any, chain_job: int) -> str:
-    """A job on-chain with so many accounts."""
+    """Returns a job on-chain with a crowd of accounts."""
     job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
     with service.context.begin() as work:
         work.get_one(Job, job).chain_job = chain_job

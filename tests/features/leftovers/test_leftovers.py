@@ -1,4 +1,4 @@
-"""Rows that anybody can have written have an end; what a worker did, earned or is barred for stays."""
+"""Rows that anybody can have written have an end; a worker's answers, earnings and bars stay."""
 
 from collections.abc import Iterator
 from pathlib import Path

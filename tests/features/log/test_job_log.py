@@ -1,4 +1,4 @@
-"""The log of a job: every record is a leaf, what was logged stays, and a service that shows two histories is found."""
+"""The log of a job: every record is a leaf, leaves stay, and a service that shows two histories is found."""
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext

@@ -19,7 +19,7 @@ from tests.requester.market_fixture import CLASS, MarketFixture
 
 
 class Scorer(SimAuditor):
-    """`passing` is the share of honest gradients that pass; what falls by how much is drawn by `seed`."""
+    """`passing` is the share of honest gradients that pass; `seed` draws the changes of the loss."""
 
     def __init__(
         self, market: MarketFixture, passing: float = 0.9, seed: int = 0, determinism_class: str = CLASS
@@ -57,7 +57,7 @@ class Scorer(SimAuditor):
         return auditor_claims.record_audit_answer(self.market.context, claimed.task, said)
 
     def work(self) -> int:
-        """Everything that is due, and then what follows: scores wait for nobody."""
+        """Runs everything due and then its consequences: scores wait for nobody."""
         runs = 0
         while claimed := self.claim():
             self.answer(claimed)

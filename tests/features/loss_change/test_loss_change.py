@@ -47,7 +47,7 @@ def hired(market: MarketFixture, *behaviours: Behaviour) -> list[SimWorker]:
 
 
 def scores_of(market: MarketFixture, worker: SimWorker) -> list[ScoreView]:
-    """As the list of audits tells them, in the order that they were judged in."""
+    """Returns the scores of the list of audits, in the order of judgement."""
     found = [view.score for view in audits_told(market.context, market.job, limit=1000).items]
     theirs = [score for score in found if score is not None and score.operator == worker.address]
     return sorted(theirs, key=lambda score: score.number)

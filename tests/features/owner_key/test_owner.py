@@ -1,4 +1,4 @@
-"""Money whose owner's key is elsewhere, on a chain that is not local: the service says what to sign, and looks."""
+"""Money whose owner's key is elsewhere, on a chain that is not local: the service lists calls to sign, and looks."""
 
 import threading
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ def rich(ledger: Ledger, who: Address) -> None:
 
 
 def signs(chain_fixture: ChainFixture, owner: PrivateKey, job_id: str, added: int = 0) -> list[str]:
-    """The owner signs all that it is asked to; what that was."""
+    """Signs all listed calls by the owner; returns their purposes."""
     asked = chain_fixture.chain_worker.to_sign(chain_fixture.job(job_id), Units(added))
     for each in asked:
         assert (each.owner, each.chain_id) == (address_of(owner), CHAIN_ID)
@@ -124,7 +124,7 @@ def test_the_service_reserves_and_settles_what_it_does_not_own(
 def test_calls_that_wait_for_the_owner_do_not_keep_the_chain_worker_awake(
     chain_fixture: ChainFixture, owner: PrivateKey
 ) -> None:
-    """What an owner does is in a block, and a block wakes it."""
+    """An owner's act is in a block, and a block wakes the chain worker."""
     chain_fixture.chain_worker = ChainWorker(chain_fixture.chain, threading.Event())
     chain_fixture.new_job()
     chain_fixture.settle_down()

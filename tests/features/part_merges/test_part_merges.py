@@ -57,7 +57,7 @@ def played(market: MarketFixture) -> str:
 
 
 def in_pieces(market: MarketFixture, done: int) -> Callable[[], bool]:
-    """Whether of a merge so many parts are done, and others are not."""
+    """Returns whether `done` parts of a merge are done, and others are not."""
 
     def there() -> bool:
         rows = market.all(MergePart)

@@ -1,4 +1,4 @@
-"""What others paid a GFLOP and who would take a price, by hand, from a market's rows, and in the form's plan."""
+"""Others' prices of a GFLOP and the takers of a price, by hand, from a market's rows, and in the form's plan."""
 
 from contextlib import nullcontext
 

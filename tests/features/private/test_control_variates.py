@@ -101,7 +101,7 @@ def test_the_parameters_are_those_of_the_papers_algorithm(scene: Scene) -> None:
 
 @FULL
 def test_without_it_holders_of_unlike_rows_end_where_the_loss_of_all_is_not_least(scene: Scene) -> None:
-    """What a step of all rows would still change: corrections that were always zeros would pass no other test."""
+    """A step of all rows still changes the end: corrections that were always zeros would fail the other tests."""
     plain = LocalStep.model_validate(LOCAL)
     state = scene.first
     for _ in range(60):
@@ -118,7 +118,7 @@ def test_without_it_holders_of_unlike_rows_end_where_the_loss_of_all_is_not_leas
 
 
 def test_all_corrections_add_up_to_zeros_whatever_is_sent(scene: Scene) -> None:
-    """Answers that a codec or a bound changed, and another at the next round: what was sent is what counts."""
+    """Answers changed by a codec or a bound, and another at the next round: the sent answers count."""
     rng = np.random.default_rng(1)
     stores, state = [RoundsInMemory() for _ in range(HOLDERS)], scene.first
     for number in range(6):
@@ -133,7 +133,7 @@ def test_all_corrections_add_up_to_zeros_whatever_is_sent(scene: Scene) -> None:
 
 
 def test_a_round_that_is_computed_again_is_corrected_alike(scene: Scene) -> None:
-    """A worker that died before its answer was sealed computes it again, after what it kept of this round."""
+    """A worker that died before its answer was sealed computes it again, after it stored this round's state."""
     store = RoundsInMemory()
     batch = {"x": scene.x[0], "y": scene.y[0]}
     answers = []
@@ -149,7 +149,7 @@ def test_a_round_that_is_computed_again_is_corrected_alike(scene: Scene) -> None
 
 @pytest.mark.parametrize("data", [None, b"", b"no safetensors", b"\x08" + bytes(7) + b"{}      "])
 def test_a_holder_that_lost_what_it_kept_takes_no_part(scene: Scene, data: bytes | None) -> None:
-    """With zeros instead, all later rounds would be off by what is missing."""
+    """With zeros instead, all later rounds would be off by the missing state."""
     store = RoundsInMemory()
     if data is not None:
         store.store_round("job", 0, data)

@@ -49,7 +49,7 @@ def test_an_update_of_rounds_ago_is_worth_nothing_and_an_honest_answer_is(ago: i
 
 
 def test_updates_older_than_the_kept_ones_can_be_sent_back() -> None:
-    """Only updates that are kept are taken out: how many is told by the model's size."""
+    """Only kept updates are taken out: their number depends on the model's size."""
     replayed = PAST[5] - PAST[4]
     assert shares([replayed * np.sign(replayed @ TOWARDS), *HONEST[1:]], earlier=2)[0] > 0.05
 
@@ -75,7 +75,7 @@ def test_half_of_an_answer_is_worth_less_and_twice_no_more_than_the_median_lengt
 
 
 def test_a_copy_is_worth_as_much_as_the_copied_and_both_together_no_more_than_two() -> None:
-    """Nothing in two equal answers says whose rows they are of: the copy is paid what it takes from all others."""
+    """Nothing in two equal answers shows whose rows they are of: the copy's pay is taken from all others."""
     alone = shares(HONEST, earlier=0)
     copied = shares([HONEST[0], *HONEST], earlier=0)
     assert copied[0] == pytest.approx(copied[1], rel=0.05)

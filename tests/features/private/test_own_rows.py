@@ -1,4 +1,4 @@
-"""A holder's own rows: packed, checked against the job in the confined child, drawn from, and told of to nobody."""
+"""A holder's own rows: packed, checked against the job in the confined child, drawn from, and disclosed to nobody."""
 
 from dataclasses import replace
 from pathlib import Path

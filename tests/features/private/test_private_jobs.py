@@ -1,4 +1,4 @@
-"""Jobs whose rows stay with their holders: who is drawn, what is refused, what an answer weighs."""
+"""Jobs whose rows stay with their holders: draws, refusals, and the weights of answers."""
 
 import math
 from dataclasses import replace
@@ -34,7 +34,7 @@ INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "clas
 
 
 def listed(count: int, **more: Any) -> dict[str, Any]:
-    """The data of a private job whose holders are the first so many workers of the floor."""
+    """Returns the data of a private job whose holders are the first `count` workers of the floor."""
     return {"inputs": INPUTS, "holders": [address_of(key_of(f"worker {n}")) for n in range(count)], **more}
 
 
@@ -169,7 +169,7 @@ def test_five_cheats_on_the_list_do_not_pause_the_job(new_floor) -> None:  # typ
 
 
 def test_money_is_reserved_for_another_holder_where_one_is_refused(new_floor) -> None:  # type: ignore[no-untyped-def]
-    """Neither who was refused nor who answered in the round fills the place that is left."""
+    """Neither the refused holder nor those that answered in the round fill the free place."""
     market = new_floor(data=listed(3), rounds=1, tasks_per_round=2, norm_bound=100.0)
     cheat, honest = holder(market, scaled(1e6)), holder(market)
     late = join(market, market.worker(reserved=0))
@@ -224,7 +224,7 @@ def test_an_open_jobs_answer_is_no_holders(new_floor) -> None:  # type: ignore[n
 
 
 def test_answers_weigh_as_rows_up_to_a_cap(new_floor) -> None:  # type: ignore[no-untyped-def]
-    """Who claims a billion rows weighs as who has as many as the cap, and the round merged again gives the same."""
+    """A claim of a billion rows weighs as the cap's number, and the round merged again gives the same."""
     data = listed(2, rows_cap=30, least_rows=1)
     market = new_floor(data=data, rounds=2, tasks_per_round=2)
     answers = {}

@@ -1,4 +1,4 @@
-"""A holder's worker counts how often a job has used its rows, and stops at the job's epsilon whatever a market says."""
+"""A holder's worker counts a job's uses of its rows, and stops at the job's epsilon for any market."""
 
 import json
 from contextlib import suppress
@@ -63,7 +63,7 @@ def counted(blobs: dict[Digest, bytes]) -> Publication:
 
 
 def taken(rows: CountedRows, publication: Publication, tasks: int) -> list[tuple[str, tuple[int, ...]]]:
-    """What so many tasks take, step by step."""
+    """Returns the rows that `tasks` tasks take, step by step."""
     steps = [step for _ in range(tasks) for step in rows.take(publication)]
     return [(partition.name, tuple(numbers)) for step in steps for partition, numbers in step.pieces]
 
@@ -71,7 +71,7 @@ def taken(rows: CountedRows, publication: Publication, tasks: int) -> list[tuple
 @FULL
 @pytest.mark.parametrize("partition", [10**6, 10])
 def test_no_row_is_taken_again_before_an_epoch_is_over(tmp_path: Path, counted: Publication, partition: int) -> None:
-    """Of 32 rows 8 a step; with partitions of 10 what is left of each is left out."""
+    """Of 32 rows 8 a step; with partitions of 10 the rest of each is left out."""
     rows = packed(tmp_path / "rows", tmp_path / "uses", partition=partition).counted
     epoch = rows.slots(8)
     steps = taken(rows, counted, USES * epoch)
@@ -85,7 +85,7 @@ def test_no_row_is_taken_again_before_an_epoch_is_over(tmp_path: Path, counted: 
 
 
 def test_a_worker_adds_up_the_epsilon_of_all_jobs_on_its_rows(tmp_path: Path, counted: Publication) -> None:
-    """By the dataset's digest: another job on the same rows goes on from what the first has spent."""
+    """By the dataset's digest: another job on the same rows adds to the epsilon of the first."""
     packed(tmp_path / "rows", tmp_path / "uses")
     once, both = (compute_epsilon(PER_ROW["noise_multiplier"], 1e-5, uses) for uses in (1, 2))
     owned = OwnRows.opened(
@@ -148,7 +148,7 @@ def test_rows_that_are_packed_again_are_not_counted_anew(tmp_path: Path, counted
 
 
 def test_a_market_that_shows_another_publication_gets_nothing(tmp_path: Path, counted: Publication) -> None:
-    """Of the same job with more epsilon, once something was told under the first."""
+    """Of the same job with more epsilon, once an answer was sent under the first."""
     rows = packed(tmp_path / "rows", tmp_path / "uses").counted
     taken(rows, counted, 1)
     laxer = counted.model_copy(update={"spec": spec(step={"per_row": PER_ROW | {"epsilon": 100.0}})})
@@ -256,8 +256,8 @@ def test_rows_are_drawn_by_chance_from_all_partitions_and_each_step_counts(
 def test_a_service_that_names_the_seed_has_no_part_in_the_draw(
     tmp_path: Path, make_bench: MakeBench, drawn: Publication
 ) -> None:
-    """One offer, with one seed, to one worker and its twin: no two draws follow from what the service says. With the
-    draw known, far more of a row is told than is counted (tests/market/test_sampled_privacy.py)."""
+    """One offer, with one seed, to one worker and its twin: draws do not follow from the service's messages. A known
+    draw discloses far more of a row than is counted (tests/market/test_sampled_privacy.py)."""
     twins = [packed(tmp_path / "rows", tmp_path / name, rows=64) for name in ("uses", "twin")]
     draws = [
         tuple(row for _, numbers in step.pieces for row in numbers[: step.drawn])

@@ -1,4 +1,4 @@
-"""Shares by worth: the Shapley value exactly on a few, unbiased and bounded on more, and what of it is paid."""
+"""Shares by worth: the Shapley value exactly on a few, unbiased and bounded on more, and its pay."""
 
 import itertools
 import math
@@ -26,7 +26,7 @@ SEEDS = st.binary(min_size=32, max_size=32).map(Hash)
 
 
 def game(count: int, seed: int) -> Game:
-    """Any game of so many: the value of every group, of nobody 0."""
+    """Returns any game of `count` members: the value of every group, and 0 of nobody."""
     drawn = random.Random(seed)
     groups = itertools.chain.from_iterable(itertools.combinations(range(count), size) for size in range(count + 1))
     return {frozenset(group): drawn.uniform(-1, 1) if group else 0.0 for group in groups}
@@ -170,7 +170,7 @@ def test_alike_answers_are_paid_a_third_of_the_most_in_which_the_floor_is() -> N
 def test_rows_that_are_split_over_two_wallets_are_paid_as_one_but_for_a_second_floor(
     rows: list[int], worth: list[float], part: float
 ) -> None:
-    """Where both halves are worth together what the whole is, below the ceiling: rows make the pot, not wallets."""
+    """Both halves together are worth the whole, below the ceiling: rows make the pot, not wallets."""
     cap, floor, ceiling, whole = 200, Units(20), Units(10**9), worth[: len(rows)]
     cut = max(1, min(rows[0] - 1, round(part * rows[0])))
     halves = [worth[0] * part, worth[0] * (1 - part), *whole[1:]]

@@ -1,4 +1,4 @@
-"""What a holder's worker says of the rows with which it takes part."""
+"""A holder's worker's line about the rows with which it takes part."""
 
 import pytest
 

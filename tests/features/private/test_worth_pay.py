@@ -1,4 +1,4 @@
-"""Answers paid by what they are worth on the requester's rows, over a floor: who gets what, and where it stands."""
+"""Answers paid by their worth on the requester's rows, over a floor: the payments and their records."""
 
 import json
 from functools import cache
@@ -48,7 +48,7 @@ def evaluated() -> tuple[Published, Packed]:
 
 
 def floor_of(new_floor: Any, count: int, document: bytes = b"", **spec: Any) -> MarketFixture:
-    """A private job of so many holders that is paid by worth, its evaluation a real document over real rows."""
+    """Returns a private job of `count` holders that is paid by worth, its evaluation a real document over real rows."""
     made, packed = evaluated()
     document = document or made.document
     blobs = [document, packed.body, *packed.files.values()]

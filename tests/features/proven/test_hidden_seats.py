@@ -1,4 +1,4 @@
-"""Where auditing outgrows the auditor, one seat more that nobody can tell takes the place of an audit."""
+"""Where auditing outgrows the auditor, one more indistinguishable seat takes the place of an audit."""
 
 from collections.abc import Callable
 
@@ -29,7 +29,7 @@ CERTAIN = 1.0 - 1e-9
 
 
 def outgrow(new_floor: NewFloor, honest: int, liars: int = 0) -> tuple[MarketFixture, SimAuditor]:
-    """Proven workers, and an auditor that is there and leaves what the first round asked of it for too long."""
+    """Returns a market with proven workers and an auditor that leaves the first round's audits for too long."""
     market, auditor = open_job(new_floor, rounds=5, replication={"audit": CERTAIN})
     known = [market.worker() for _ in range(honest + liars)]
     prove(market, *known)

@@ -27,7 +27,7 @@ NewFloor = Callable[..., MarketFixture]
 
 
 def open_proven(new_floor: NewFloor, **spec: Any) -> tuple[MarketFixture, SimAuditor]:
-    """Two proven workers, who vote by two: newcomers get one of a round's two tasks."""
+    """Returns a market with two proven workers, which vote by two: newcomers get one of a round's two tasks."""
     votes = {"replicas": 2, "audit": 1e-9}
     market, auditor = open_job(new_floor, tasks_per_round=2, replication=votes, **spec)
     prove(market, *(market.worker() for _ in range(2)))
@@ -44,7 +44,7 @@ def join(market: MarketFixture, network: str, behaviour: Behaviour = HONEST) -> 
 
 
 def reserve(market: MarketFixture) -> list[str]:
-    """As the `settle` stage does with what the rule names."""
+    """Reserves as the `settle` stage does, by the rule."""
     with market.context.begin() as work:
         due = newcomers.next_covered(work, work.get_one(Job, market.job), market.clock())
         for address in due:
@@ -192,7 +192,7 @@ def test_no_more_money_is_reserved_than_newcomers_have_turns(new_floor: NewFloor
 
 
 def test_a_flood_of_more_than_a_sample_waits_in_the_queue(new_floor: NewFloor) -> None:
-    """Two samples of it differ: who is in one of them alone is a newcomer as well, and a proven one is found."""
+    """Two samples of it differ: a worker in one of them alone is a newcomer as well, and a proven one is found."""
     market, _ = open_proven(new_floor)
     first, proven = join(market, "a network"), join(market, "another")
     prove(market, proven)

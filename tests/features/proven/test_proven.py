@@ -36,7 +36,7 @@ def open_job(new_floor: NewFloor, proof: int = 16, **spec: Any) -> tuple[MarketF
 
 
 def prove(market: MarketFixture, *workers: SimWorker, audits: int = 16, cost: GradientCost | None = None) -> None:
-    """As so many passed audits leave their operators' records, of answers of this `cost`; of the job's where None."""
+    """Records `audits` passed audits of their operators, of answers of this `cost`; of the job's where None."""
     with market.context.begin() as work:
         each = reputations.compute_cost(work.get_one(Job, market.job)) if cost is None else cost
         for _ in range(audits):
@@ -187,7 +187,7 @@ def test_a_proof_of_cheap_answers_gives_no_vote_in_a_dear_job(new_floor: NewFloo
 def test_a_proof_paid_by_other_requesters_alone_gives_no_vote(
     new_floor: NewFloor, payers: Sequence[str], votes: int, own: int
 ) -> None:
-    """Who owns requesters' tokens too pays itself, however dear its own jobs are; four answers here join it."""
+    """An owner of requesters' tokens pays itself, however dear its own jobs are; four answers here join it."""
     market, _ = open_job(new_floor)
     known = [market.worker() for _ in range(3)]
     for payer in payers:

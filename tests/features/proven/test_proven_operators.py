@@ -38,7 +38,7 @@ def barred(market: MarketFixture) -> set[str]:
 
 
 def lied(market: MarketFixture, payout: Address | None, consent: int | None = None) -> list[SimWorker]:
-    """Two that agree on a lie, both paid to `payout`, and an auditor who finds it."""
+    """Returns two workers that agree on a lie, both paid to `payout`, once an auditor found it."""
     liars = [market.worker(scaled(3.0), payout=payout, consent=consent) for _ in range(2)]
     market.worker()
     market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
@@ -121,7 +121,7 @@ def test_a_consent_is_taken_back_and_only_a_newer_one_counts(new_floor: NewFloor
 
 
 def test_a_sum_of_scores_goes_on_under_a_new_key(new_floor: NewFloor) -> None:
-    """Who changes its operator in the middle of a test would begin a new one each time."""
+    """A worker that changes its operator in the middle of a test would begin a new one each time."""
     market = new_floor(tasks_per_round=2, replication={"name": "audited", "audit": 0.5})
     worker, other = market.worker(), market.worker()
     other.capacity = 0

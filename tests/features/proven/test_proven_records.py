@@ -20,7 +20,7 @@ DAY: float = 86_400.0
 
 
 def _draw_record(random: Random, operator: str, now: float, price: float, operations: float) -> Reputation:
-    """Some of several requesters, some of before payers were recorded; near what proves an operator, and far."""
+    """Returns a record of several requesters, or of before payers were recorded; near an operator's proof, or far."""
     names = random.sample(["requester", "one", "another", "a third", ""], random.randrange(1, 6))
     scale = random.choice([0.5, 1.0, 2.0, 1e6])
     each = {

@@ -23,7 +23,7 @@ STEPS = 5
 
 @dataclass
 class Attempt:
-    """One attempt, as far as the server brought it: by step and holder what was said, and the sum of the vectors."""
+    """One attempt, as far as the server brought it: the messages by step and holder, and the sum of the vectors."""
 
     members: Aggregation
     domain: Domain
@@ -37,7 +37,7 @@ class Attempt:
             self.vectors[number] = self.members.ring.read(vector, self.members.size)
 
     def load_step(self, number: int, step: int) -> StepTold | None:
-        """What a holder is told after a step; None until all who take part have said what it asks."""
+        """Returns a holder's message after a step; None until all members have sent theirs."""
         if step == STEPS or self.said[step].keys() != self.who:
             return None
         return StepTold(attempt=self.members.attempt, step=step + 1, **_TOLD[step](self, number))
@@ -62,7 +62,7 @@ _TOLD: Mapping[int, Callable[[Attempt, int], dict[str, object]]] = {
 
 @dataclass
 class Colluder:
-    """A holder that says in every attempt what the server needs of it."""
+    """A holder that sends in every attempt the message that the server needs."""
 
     number: int
     sign: Signer
@@ -102,12 +102,12 @@ class Colluder:
 
 
 class Waiting(ServiceUnreachable):
-    """There is nothing to tell a holder yet."""
+    """There is no message for a holder yet."""
 
 
 @dataclass
 class LyingServer:
-    """`attempts`: those that it plays at once. `lies`: whom it tells of which other attempt, and from which step on."""
+    """`attempts`: those that it plays at once. `lies`: holder -> (another attempt, the step from which it gets it)."""
 
     attempts: dict[int, Attempt]
     colluders: list[Colluder]
@@ -137,13 +137,13 @@ class LyingServer:
 
 @dataclass
 class Floor:
-    """Honest holders at their real workers' code, and what each of them refused."""
+    """Honest holders at their real workers' code, and their refusals."""
 
     holders: dict[int, SecureRound]
     refused: dict[int, str] = field(default_factory=dict)
 
     def play(self, turns: int = 12) -> None:
-        """Each goes on until there is nothing to tell it, in turn."""
+        """Plays each holder in turn until no message is left."""
         for _ in range(turns):
             for number, one in self.holders.items():
                 self._turn(number, one)

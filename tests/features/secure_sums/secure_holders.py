@@ -44,7 +44,7 @@ def _same(message: Message) -> Message:
 
 
 class SecureHolder(SimWorker):
-    """`gone`: the step before which it says no more. `lies`: what it makes of its message of a step."""
+    """`gone`: the step before which it falls silent. `lies`: step -> the change of its message."""
 
     gone = NEVER
     brings = True
@@ -59,7 +59,7 @@ class SecureHolder(SimWorker):
         self.paid_for = b""
         self.attempt = 0
         self.numbers: dict[int, Integers] = {}
-        """By round, what it keeps to itself."""
+        """Round -> its private vector."""
         self.refused: list[str] = []
 
     def commitments(self) -> list[CommitmentRequest]:
@@ -86,7 +86,7 @@ class SecureHolder(SimWorker):
         return told
 
     def put(self, held: Held) -> StepTold | None:
-        """Says its message again, until what follows it is told; None where it is gone, or is refused."""
+        """Sends its message again until the next one comes; returns that, or None where it is gone or refused."""
         if self.state is None or self.state.seat.aggregation.round != held.lease.offer.round:
             self.begin(held, 0)
         assert self.state is not None
@@ -172,7 +172,7 @@ class SecureHolder(SimWorker):
 
 
 class Staller(SecureHolder):
-    """From step `quiet` on it says nothing new, and keeps asking what it asked before; of step 1, of no attempt."""
+    """From step `quiet` on it sends nothing new, and repeats its earlier request; at step 1, of no attempt."""
 
     quiet = 1
     brings = False
@@ -201,7 +201,7 @@ def drawn(market: MarketFixture, chain_job: int) -> Hash:
 
 
 def mean_of(market: MarketFixture, holders: list[SecureHolder], number: int) -> np.ndarray:
-    """The mean of what these holders kept to themselves in a round, without any mask."""
+    """Returns the mean of these holders' private vectors of a round, without any mask."""
     spec = JobSpec.model_validate(market.the_job().spec)
     total = np.sum([one.numbers[number] for one in holders], axis=0)
     return build_sum_terms(spec).units.mean(total, len(holders))

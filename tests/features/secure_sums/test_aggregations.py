@@ -1,4 +1,4 @@
-"""The door of a round's secure aggregation: who is heard, and how long a message may be before it is parsed."""
+"""The route of a round's secure aggregation: its senders, and the length of a message before it is parsed."""
 
 import socket
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What two holders have in common, against the RFCs alone: another program must come to the same bytes."""
+"""Shared secrets of two holders, against the RFCs alone: another program must get the same bytes."""
 
 import hashlib
 import hmac

@@ -130,7 +130,7 @@ def test_a_holder_that_reflects_the_key_of_another_is_refused() -> None:
 
 
 def signed_keys(number: int, play: AggregationPlay = PLAY, **changes: Hash) -> HolderKeysMessage:
-    """Returns keys that the holder's own wallet signed, and that are not what its secrets give."""
+    """Returns keys that the holder's own wallet signed, and that do not follow from its secrets."""
     message = holder.advertise_keys(play.seat(number))[1].model_copy(update=changes)
     digest = signing.digest_struct(DOMAIN, signed.holder_keys(play.aggregation, message))
     return message.model_copy(update={"signature": play.seat(number).sign(digest)})
@@ -181,7 +181,7 @@ def test_equivalents_of_honest_keys_cancel_no_mask(
     _, message, vector = holder.mask_integers(state, lists[0], play.integers[0])
     bare = play.aggregation.ring.read(vector, play.size).copy()
     add_masks(bare, [], [key_agreement.self_mask(play.seat(0).secrets.self_seed, play.aggregation.digest)])
-    for colluder in colluders:  # what the service may take off: the masks of colluders, by their own secrets
+    for colluder in colluders:  # the service may take off the masks of colluders, by their own secrets
         theirs = (colluder, lies.get(colluder, played.keys[colluder]).mask_key)
         key = pair_mask(play.seat(colluder).secrets.mask, theirs, (0, played.keys[0].mask_key), play.aggregation.digest)
         add_masks(bare, [], [key])
@@ -264,7 +264,7 @@ def test_a_requester_that_leaves_out_a_sharing_neighbour_is_refused() -> None:
 
 
 def test_two_views_of_the_sharers_end_before_anything_is_unmasked() -> None:
-    """Holder 0 is told that 8 did not share, and masks without it; the others reveal no share of 0 then."""
+    """Holder 0 gets sharers without 8, and masks without it; the others reveal no share of 0 then."""
     played = at(2)
     sharers, lists = collector.shares_for_holders(played.terms, played.shares)
     view = played.terms.packed(range(COUNT - 1))

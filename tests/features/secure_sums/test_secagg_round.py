@@ -1,4 +1,4 @@
-"""Whole aggregations: the sum is that of those who stayed, to the bit, or nothing is unmasked."""
+"""Whole aggregations: the sum is that of the staying holders, to the bit, or nothing is unmasked."""
 
 from collections.abc import Mapping
 

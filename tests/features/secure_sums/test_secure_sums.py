@@ -250,7 +250,7 @@ def test_a_holder_that_waits_for_the_others_keeps_its_lease(floor: Floor) -> Non
 
 
 def stallers(market: MarketFixture, quiet: int, count: int = 1) -> list[Any]:
-    """Holders of the list that have not come yet, and that say nothing new from step `quiet` on."""
+    """Returns listed holders that have not come yet, and that send nothing new from step `quiet` on."""
     found = [take_part(market, Staller) for _ in range(count)]
     for one in found:
         one.quiet = quiet
@@ -325,7 +325,7 @@ def test_no_file_of_the_service_holds_an_unmasked_answer(floor: Floor) -> None:
 
 @FULL
 def test_a_round_that_was_unmasked_in_part_is_never_begun_anew(floor: Floor) -> None:
-    """Too few answer step 5 and all others are gone: the job is paused, and says why."""
+    """Too few answer step 5 and all others are gone: the job is paused with its reason."""
     market, six = floor()
     at(market, six, 5)
     for one in six[1:]:
@@ -340,7 +340,7 @@ def test_a_round_that_was_unmasked_in_part_is_never_begun_anew(floor: Floor) -> 
 @FULL
 @pytest.mark.parametrize(("step", "away"), [(4, 2), (5, 3)])
 def test_a_round_with_published_survivors_waits_for_them_and_never_restarts(floor: Floor, step: int, away: int) -> None:
-    """Who signed signs no other set of the round. The requester resumes the job once the missing ones are back."""
+    """A holder signs one set of survivors a round. The requester resumes the job once the missing ones are back."""
     market, six = floor()
     at(market, six, step)
     for one in six[:away]:
@@ -388,7 +388,7 @@ NOISED = {"noise_multiplier": 2.0, "epsilon": 4.0, "delta": 1e-3}
 
 
 def test_holders_add_the_accounted_noise_by_themselves(floor: Floor) -> None:
-    """The service adds none, and what the fewest honest holders add has the whole deviation."""
+    """The service adds none, and the noise of the fewest honest holders has the whole deviation."""
     market, six = floor(rounds=1, privacy=NOISED)
     market.play()
     assert market.state() == JobState.FINISHED

@@ -52,7 +52,7 @@ def publication(blobs: dict[Digest, bytes]) -> Publication:
 def desk(fake_market: FakeMarket, make_desk: MakeDesk) -> WorkerContext:
     """One worker's, with a real chain beneath; the block after the one that opened the job draws the graphs."""
     made = make_desk(fake_market)
-    made.signals.leave()  # so that a holder does not wait for what nobody will tell it
+    made.signals.leave()  # so that a holder does not wait for a message that never comes
     return made
 
 
@@ -119,7 +119,7 @@ def test_honest_holders_give_an_honest_server_one_sum(play: Play) -> None:
 
 
 def test_two_attempts_at_a_round_never_give_two_sums(play: Play) -> None:
-    """All sign attempt 0, which some holders unmask with the colluders; the others are told that it began anew.
+    """All sign attempt 0, which some holders unmask with the colluders; the others get a new attempt.
 
     The difference of both sums would be of two holders, where no sum is of fewer than three honest ones.
     """
@@ -172,7 +172,7 @@ def test_a_round_that_was_begun_goes_on_from_no_other_parameters(play: Play) -> 
 
 
 def test_with_control_variates_a_vector_follows_from_all_rounds_before(play: Play) -> None:
-    """They are made of what rounds changed: other parameters of an earlier round are another model in this one."""
+    """They are made of the rounds' changes: other parameters of an earlier round are another model in this one."""
     _, floor = play(EVERYBODY, lies={})
     floor.play(turns=1)
     one = floor.holders[0]

@@ -1,4 +1,4 @@
-"""A budget of any 24 hours: what is left, when more fits, and that no sequence of spendings goes beyond it."""
+"""A budget of any 24 hours: its rest, the time when more fits, and no sequence of spendings beyond it."""
 
 from hypothesis import given
 from hypothesis import strategies as st

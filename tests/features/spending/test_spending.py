@@ -1,4 +1,4 @@
-"""A token with a budget of a day posts no more than that, however it divides it; who may set and see it."""
+"""A token with a budget of a day posts no more than that in any division; its setters and readers."""
 
 import json
 import threading
@@ -89,7 +89,7 @@ class Bank:
         return posted
 
     def send(self, job_id: str, kind: TransactionKind) -> Transaction:
-        """A transaction for the job is stored, and nobody knows yet what becomes of it."""
+        """Stores a transaction for the job, with an unknown outcome."""
         with self.market.context.begin() as work:
             row = Transaction(
                 sender="0x" + "3" * 40,
@@ -105,7 +105,7 @@ class Bank:
         return row
 
     def list_alarms(self, token: str) -> list[dict[str, Any]]:
-        """What the token's webhooks are told of its spending."""
+        """Returns the alarms of the token's webhooks about its spending."""
         own = select(WebhookDelivery.body).join(Webhook, Webhook.id == WebhookDelivery.webhook_id)
         with self.market.reading() as reader:
             bodies = [json.loads(body) for body in reader.session.scalars(own.where(Webhook.token == token))]
@@ -205,7 +205,7 @@ def test_a_job_that_waits_for_its_deposit_counts_until_a_day_after_it(bank: Bank
 
 @FULL
 def test_an_added_budget_counts_until_a_day_after_its_deposit(bank: Bank) -> None:
-    """The cheating move: what waits for days beside a job that is funded is deposited, and the day's budget spent."""
+    """The cheating move: deposit a budget that waited for days beside a funded job, and spend the day's budget too."""
     root, alice = bank.token("root", Role.ADMIN), bank.token("alice")
     bank.limit(root, "alice", "100")
     job = bank.deposit(bank.post(alice, 10)).json()["id"]

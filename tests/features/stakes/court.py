@@ -66,7 +66,7 @@ class Court:
         require_receipt(execute_call(self.ledger.web3, with_money(self.ledger, key), call))
 
     def audit_fails(self, tasks: int = 1, first: int = 0) -> None:
-        """As audits.audit does, of so many tasks from this one on."""
+        """Fails the audits of `tasks` tasks from `first` on, as audits.audit does."""
         with self.chain_fixture.chain.begin() as work:
             job, now = work.get_one(Job, self.job), self.chain_fixture.clock()
             rows = select(Task).where(Task.job_id == self.job).order_by(Task.id).offset(first).limit(tasks)

@@ -1,4 +1,4 @@
-"""A failed audit becomes one accusation on the chain: who does not contest is slashed, and who is right is not."""
+"""A failed audit becomes one accusation on the chain: an uncontested one slashes, an honest worker keeps its stake."""
 
 from typing import Any
 

@@ -62,7 +62,7 @@ def to_calibrate(market: MarketFixture, by: SimAuditor) -> Claimed:
 
 
 def store_runs(market: MarketFixture, runs: int, deviation: float = 1e-7, classes: Classes = (CLASS, GPU)) -> None:
-    """As so many trusted runs of the pair leave it."""
+    """Stores the evidence of `runs` trusted runs of the pair."""
     with market.context.begin() as work:
         family = calibrations.family_of(work.get_one(Job, market.job))
         row = calibrations.lock_calibration(work, family, classes, market.clock())

@@ -1,4 +1,4 @@
-"""Thresholds from trusted runs: what auditors of two classes find of one task counts, and nothing else does."""
+"""Thresholds from trusted runs: answers of two classes' auditors to one task count, and nothing else does."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -56,7 +56,7 @@ def test_answers_of_two_classes_become_a_public_threshold(new_floor: NewFloor) -
     assert line.confidence > 0.95
     assert {tensor.name: tensor.threshold for tensor in line.tensors} == thresholds
     task, roots = market.tasks()[0], {run.determinism_class: run.root for run in market.all(TrustedRun)}
-    assert line.tasks == []  # as long as an audit may have the task done again, nobody is told its answer
+    assert line.tasks == []  # its answer is unpublished as long as an audit may have the task done again
     market.cancel()
     line = told(market.context, market.job).pairs[0]
     assert [(row.task, row.roots) for row in line.tasks] == [(task.id, (roots[CLASS], roots[GPU]))]
@@ -100,7 +100,7 @@ def test_a_calibrated_pair_is_checked_further_while_workers_of_its_class_are_pre
 
 
 def test_a_lie_is_never_taken_for_trusted_nor_is_any_workers_sketch(new_floor: NewFloor) -> None:
-    """The liars' payload was accepted, and an audit found another: neither says how far honest answers deviate."""
+    """The liars' payload was accepted, and an audit found another: neither shows the deviation of honest answers."""
     market = tolerant(new_floor)
     for worker in market.workers[:2]:
         worker.behaviour = scaled(1.0001)

@@ -126,7 +126,7 @@ def test_two_answers_that_are_not_finite_agree_and_the_job_pauses(new_floor: New
     assert all(worker.newest().told and worker.newest().told.root == worker.newest().root for worker in (one, other))
 
 
-# what is revealed
+# reveals
 
 
 def of_other_data(payload: bytes) -> bytes:
@@ -188,7 +188,7 @@ def test_an_outvoted_worker_has_a_proof_though_the_first_asked_withholds(new_flo
 
 
 def find_refusal(market: MarketFixture, worker: SimWorker, change: Callable[[Reveal], Reveal]) -> str:
-    """What the market answers to another reveal than the worker's own."""
+    """Returns the market's refusal of another reveal than the worker's own."""
     market.gather()
     market.commit()
     worker.receive_answer()
@@ -257,7 +257,7 @@ def test_the_same_reveal_again_changes_nothing_and_another_is_a_conflict(new_flo
     assert refusal.code == "conflict"
 
 
-# who works together
+# classes that work together
 
 
 def test_a_class_that_is_not_calibrated_is_not_mixed_in(new_floor: NewFloor) -> None:
@@ -293,7 +293,7 @@ def test_one_class_alone_needs_no_calibration(new_floor: NewFloor) -> None:
 
 
 def test_a_task_without_a_quorum_has_no_further_wave(new_floor: NewFloor) -> None:
-    """Two of three committed, and differ: who came next would know the seed that they sketched under."""
+    """Two of three committed, and differ: a further worker would know the seed that they sketched under."""
     market = mixed(new_floor)
     liar, honest, idle = market.worker(scaled(2.0)), gpu(market), market.worker(Behaviour(commits=False))
     market.gather()
@@ -310,7 +310,7 @@ def test_a_task_without_a_quorum_has_no_further_wave(new_floor: NewFloor) -> Non
 
 
 def caught(market: MarketFixture) -> None:
-    """Auditors of both classes do what is due."""
+    """Runs the due audits of both classes' auditors."""
     SimAuditor(market).work()
     SimAuditor(market, NEARBY, determinism_class=GPU).work()
 
@@ -378,7 +378,7 @@ def test_colluders_of_two_classes_are_both_found_and_the_outvoted_one_is_paid(ne
 
 
 def test_a_worker_near_a_liar_and_right_in_its_own_class_loses_nothing(new_floor: NewFloor) -> None:
-    """The lie is under the threshold: bits tell it in its own class, and the honest ones of the other stand."""
+    """The lie is under the threshold: bits show it in its own class, and the honest ones of the other stand."""
     market = mixed(new_floor, rounds=50, audit={"probability": 1.0})
     sly, honest, third = market.worker(scaled(1 + 3e-6)), gpu(market), gpu(market)
     until_audits(market, lambda: market.events("audit_failed"))
@@ -389,7 +389,7 @@ def test_a_worker_near_a_liar_and_right_in_its_own_class_loses_nothing(new_floor
     assert market.earned()[honest.address] == market.earned()[third.address] > 0
 
 
-# what is shown
+# publications
 
 
 def test_each_lie_in_the_evidence_of_a_vote_by_sketches_is_found(new_floor: NewFloor) -> None:

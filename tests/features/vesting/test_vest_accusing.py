@@ -56,7 +56,7 @@ class VestCourt(Court):
             return list(reader.session.scalars(select(Accusation.state).order_by(Accusation.task_id)))
 
     def load_view(self) -> VestView:
-        """What the job's view has of its vest."""
+        """Returns the vest of the job's view."""
         with self.chain_fixture.chain.reading() as reader:
             view = VestingFeature().describe_job(reader, reader.get_one(Job, self.job))["vest"]
         assert isinstance(view, VestView)

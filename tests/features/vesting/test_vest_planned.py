@@ -1,4 +1,4 @@
-"""`job plan` of a job that vests: what stays locked, who burns it, and what a lie loses by it."""
+"""`job plan` of a job that vests: the locked pay, its burners, and a lie's loss by it."""
 
 import json
 from pathlib import Path

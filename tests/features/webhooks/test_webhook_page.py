@@ -1,4 +1,4 @@
-"""The lines of docs/howto/automate.md that a receiver copies accept what the service sends, and nothing else."""
+"""The lines of docs/howto/automate.md for receivers accept the service's webhooks, and nothing else."""
 
 import re
 import runpy

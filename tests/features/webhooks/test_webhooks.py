@@ -1,4 +1,4 @@
-"""What happens to a job is posted to its owner's address, signed, until it is taken; never to a private address."""
+"""A job's happenings are posted to its owner's address, signed, until they are taken; never to a private address."""
 
 import io
 import json
@@ -194,7 +194,7 @@ def test_a_revoked_token_s_webhook_gets_nothing_more(new_webhook_market: NewWebh
 def test_the_next_token_of_a_name_does_not_inherit_the_webhooks_of_a_revoked_one(
     new_webhook_market: NewWebhookMarket, receiver: Receiver
 ) -> None:
-    """The cheating twin: who held the old token, which was revoked since it leaked, hears of the new one's jobs."""
+    """The cheating twin: the holder of a leaked and revoked token would get webhooks of the new one's jobs."""
     told = new_webhook_market(receiver.url)
     before = told.token("alice")
     told.add(before, f"{receiver.url}/before")
@@ -267,7 +267,7 @@ def test_a_wait_is_four_times_the_last_up_to_six_hours(tries: int, seconds: floa
 def test_a_ping_waits_once_and_a_webhook_s_queue_has_an_end(
     new_webhook_market: NewWebhookMarket, receiver: Receiver
 ) -> None:
-    """The cheating twin: a token's owner fills the database with what its own dead receiver never takes."""
+    """The cheating twin: a token's owner fills the database with messages that its own dead receiver never takes."""
     told = new_webhook_market(receiver.url)
     alice = told.token("alice")
     receiver.status = 503
@@ -326,7 +326,7 @@ def test_a_look_up_that_does_not_end_ends_the_try(receiver: Receiver, monkeypatc
 def test_names_that_resolve_here_and_names_that_do_not_are_refused_alike(
     new_webhook_market: NewWebhookMarket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cheating twin: a token's owner learns what hosts the service's network has."""
+    """The cheating twin: a token's owner would learn the hosts of the service's network."""
     told = new_webhook_market()
     alice = told.token("alice")
 

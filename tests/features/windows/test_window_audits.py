@@ -1,4 +1,4 @@
-"""Audits of two windows of a task: who may bring a state, what a cheat is found by, and what silence costs."""
+"""Audits of two windows of a task: uploads of states, the detection of cheats, and the cost of silence."""
 
 from collections.abc import Callable
 from typing import Any
