@@ -2,7 +2,7 @@
 
 All have a server and ten holders in processes of their own on loopback: ours, Flower's legacy loop, which its makers
 have deprecated, and Flower as it is deployed now, by a SuperLink and ten SuperNodes. Counted is from the end of the
-first round on, so that nobody's start counts. What is done in a round differs: here holders read a chain, answers are
+first round on, so that nobody's start counts. The work of a round differs: here holders read a chain, answers are
 sealed, signed, paid and settled, and loss and accuracy measured; Flower's holders are not checked and not paid.
 """
 

@@ -109,7 +109,7 @@ def _ours(link: Link) -> Iterator[Figure]:
 
 
 def _peer(link: Link, peer: Peer, code: str) -> Iterator[Figure]:
-    """Nothing where the peer ran and did not average: hivemind 1.1.12 drops what came in 8 bits."""
+    """Yields nothing where the peer ran and did not average: hivemind 1.1.12 drops messages in 8 bits."""
     wire, name = Wire(link), f"{peer.name}_{code}"
     taken = sorted(peer.seconds(code, wire, COUNT))
     if wire.ways[0].passed < len(taken) * peer.codes[code] * GPT_10M.elements:

@@ -33,7 +33,7 @@ MOST_OPENED: Final = 1024
 
 
 class OpenedAnswer(Wire):
-    """What an auditor computed and opened to a panel; `signer` is the service's, by its own word then."""
+    """An answer that an auditor computed and opened to a panel; `signer` is the service's, by its own word then."""
 
     job: JobId
     offer: OfferFields

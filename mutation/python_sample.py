@@ -157,7 +157,7 @@ def _is_ours(module: object) -> bool:
 
 
 def batched_by(order: Sequence[str], sizes: Sequence[int]) -> Iterator[Sequence[str]]:
-    """Yields as many of the files as each size says, and then all that are left."""
+    """Yields the files in batches of these sizes, and then all that are left."""
     starts = [0, *accumulate(sizes)]
     for start, end in zip(starts, [*starts[1:], None], strict=True):
         yield order[start:end]

@@ -40,7 +40,7 @@ def load_key_lock(settings: RequesterSettings, local: bool) -> Lock:
 
 
 def load_or_create_key(given: SecretStr | None, path: Path, lock: Lock) -> PrivateKey:
-    """Returns a secp256k1 key: `given` in hexadecimal, or the one at `path`, created and encrypted as the lock says.
+    """Returns a secp256k1 key: `given` in hexadecimal, or the one at `path`, created and encrypted by the lock.
 
     Raises Refused where the lock forbids plain text and the key is, or would be, stored so; or the passphrase is wrong.
     """

@@ -39,7 +39,7 @@ def read_job_in(
 ) -> tuple[dict[str, Any], JobSpec]:
     """Reads a job's file with the token of the service, which is fetched only where an amount names one.
 
-    `fill` adds what a job leaves open of the one that it continues; without it the file has all.
+    `fill` adds a continued job's fields that the file leaves open; without it the file has all.
     """
     posted = in_smallest(load_json_object(file), token)
     if fill is not None and (job := find_continued(posted)) is not None:

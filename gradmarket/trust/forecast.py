@@ -39,7 +39,7 @@ class Assumed:
     saved: float
     """Saved by not computing: at most the price, or nobody would work."""
     benefit: float
-    """The worth of a wrong gradient to its sender, besides what it saves."""
+    """The worth of a wrong gradient to its sender, besides the saved computing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The API describes itself to those who write a client: every field in words, with an example that is one."""
+"""The API's description for writers of clients: every field in words, with a valid example."""
 
 import keyword
 import re

@@ -32,9 +32,9 @@ LIST = f"{BLOB}/pieces"
 class Relay:
     """Passes requests on to the service and spoils the answers as its fields name.
 
-    `spoilt`: places of the blob whose bytes it has wrong, as a cache that keeps them; who wants nothing from a cache
-    gets them right, but for the first `again` times. `cuts`: after how many bytes the next answers break off.
-    `lists`: what it says in place of the list. `sent`: bytes of the blob that left; `listed`: how often the list was
+    `spoilt`: places of the blob whose bytes it has wrong, as a cache that keeps them; a request without caches gets
+    them right, but for the first `again` times. `cuts`: after how many bytes the next answers break off.
+    `lists`: bytes in place of the list. `sent`: bytes of the blob that left; `listed`: how often the list was
     asked for.
     """
 

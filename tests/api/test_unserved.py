@@ -1,4 +1,4 @@
-"""Rows that a requester keeps unserved, to measure on: nobody reads them, and nobody hides what others use."""
+"""Rows that a requester keeps unserved, to measure on: nobody reads them, and none of them hides others' blobs."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor

@@ -124,7 +124,7 @@ def test_chunks_of_no_declared_length_are_a_body_too(service: Service) -> None:
 
 
 def test_a_declared_length_beside_chunks_is_no_request(service: Service) -> None:
-    """Two readings of where a request ends would let one client put words into another's mouth behind a proxy."""
+    """Behind a proxy, two readings of a request's end would allow one client to forge another's requests."""
     data, digest = made(1000)
     with connected(service) as connection, connection.makefile("rb") as heard:
         connection.sendall(by_chunks(service, digest, data, "Content-Length: 1000"))

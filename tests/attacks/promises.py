@@ -1,6 +1,6 @@
 """Requesters that promise pay under signature, take the payload, and then answer anything but "paid".
 
-worker/test_worker_promises.py has every word that they may say.
+worker/test_worker_promises.py has each of their possible answers.
 """
 
 from gradmarket.market.signing import address_of

@@ -1,4 +1,4 @@
-"""Drawing of seats: who gets onto a task, with whom, and the gain of not answering."""
+"""Drawing of seats: the workers of a task, their company, and the gain of not answering."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""Money of a job that is over goes back at once, but for what an open audit can still award."""
+"""Money of a job that is over goes back at once, but for the pay that an open audit can still award."""
 
 from gradmarket.market.terms import AuditState, JobState
 from tests.chain.chain_fixture import PRICE, ChainFixture

@@ -1,6 +1,6 @@
 """The service dies at any request to the node, before or after its effect: it goes on, and the books equal the chain.
 
-Every run opens a job, reserves, settles two batches, lets its worker redeem and takes the rest back, so that all kinds
+Every run opens a job, reserves, settles two batches, has its worker redeem and takes the rest back, so that all kinds
 of transactions are under way at some of these moments.
 """
 

@@ -105,7 +105,7 @@ def test_many_small_batches_add_up(chain_fixture: ChainFixture, new_key: NewKey)
     assert len(chain_fixture.all(Batch)) == 5
 
 
-# --- a crash between each two steps: what is in memory is lost, the files stay -----------------------------------
+# --- a crash between each two steps: memory is lost, the files stay ----------------------------------------------
 
 
 @FULL

@@ -135,7 +135,7 @@ def test_the_chain_forgets_the_whole_job(
 def test_a_reservation_that_a_re_org_drops_after_the_end_still_covers_what_was_earned(
     own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
-    """Else it is emptied as one that was never sent, and the requester withdraws what the worker has earned."""
+    """Else it is emptied as one that was never sent, and the requester withdraws the worker's earnings."""
     chain_fixture = till_on(own_ledger)
     job_id = chain_fixture.running_job()
     worker = chain_fixture.joins(job_id, new_key())

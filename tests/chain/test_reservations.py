@@ -132,7 +132,7 @@ def test_a_worker_that_asks_gets_cover_and_an_earner_more(chain_fixture: ChainFi
 def test_a_worker_with_its_part_done_takes_no_money_from_the_last_task_s_worker(
     chain_fixture: ChainFixture, new_key: NewKey, rounds: int
 ) -> None:
-    """The deposit is what the job costs, to a gradient: it would stop for good. In a further round both have a part."""
+    """The deposit equals the job's cost, to a gradient: it would stop for good. In a further round both have a part."""
     job_id = chain_fixture.new_job(budget=3 * PRICE, rounds=rounds)
     chain_fixture.settle_down()
     done, last = sorted((chain_fixture.joins(job_id, new_key()) for _ in range(2)), key=str)

@@ -269,7 +269,7 @@ def test_traffic_is_shown_to_everybody_and_coverage_to_the_job_s_readers(market:
         expect(figures).to_contain_text(f"{format_bytes(stats['payload_bytes'])} in {stats['uploads']} payloads")
         expect(figures).to_contain_text(format_bytes(stats["download_bytes"]))
         coverage = shown.locator("#coverage")
-        expect(coverage).to_contain_text("Only who may read")
+        expect(coverage).to_contain_text("Only readers of")
         shown.locator("[name=token]").fill(market.token)
         shown.get_by_role("button", name="Use it").click()
         expect(coverage).to_contain_text("times on average")

@@ -1,4 +1,4 @@
-"""What refuses a dispute's command says what to do instead."""
+"""A refused command of a dispute names its remedy."""
 
 import ast
 from pathlib import Path

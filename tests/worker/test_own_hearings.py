@@ -45,7 +45,7 @@ NAMES = [ReplicaId("a-0-0"), ReplicaId("b-0-0")]
 
 
 class OpenCourse(PlanCourse):
-    """What a child of this machine would do for the small task, as long as it lives."""
+    """A course like that of a child of this machine for the small task, as long as it lives."""
 
     def __init__(self) -> None:
         super().__init__(task().operations.plan)

@@ -1,4 +1,4 @@
-"""What a worker was told of a job's log it compares with what it is told later, after whichever restart."""
+"""A worker compares a job's earlier log heads with later ones, across any restart."""
 
 import time
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from worker.markets.worker_context import WorkerContext
 
 
 def compute_soon() -> int:
-    """Returns the time of a restore after all that was told, by clocks that are nearly the same."""
+    """Returns the time of a restore after all heads, by clocks that are nearly the same."""
     return int(time.time()) + 60
 
 
@@ -43,7 +43,7 @@ def admit_restore(fake_market: FakeMarket, at: int) -> None:
 
 @pytest.fixture
 def logging_market(fake_market: FakeMarket, worked: Callable[[], WorkerContext], verified: Verified) -> FakeMarket:
-    """One that told the worker a head of four leaves beside its verdicts', and has logged two since."""
+    """A market that showed the worker a head of four leaves beside its verdicts', and has logged two since."""
     worked()
     write_log(fake_market)
     grow(fake_market, b"a", b"b", b"c", b"d")
@@ -83,7 +83,7 @@ def begin_anew_unadmitted(fake_market: FakeMarket) -> None:
 
 
 def admit_an_older_restore(fake_market: FakeMarket) -> None:
-    """One that was over before the worker was told what is gone now."""
+    """Admits a restore that was over before the worker got the head that is gone now."""
     drop_leaves(fake_market)
     admit_restore(fake_market, 1)
     grow(fake_market, b"g", b"h", b"i", b"j")
@@ -103,7 +103,7 @@ def admit_unlogged_restart(fake_market: FakeMarket) -> None:
 
 
 def admit_after_other_leaves(fake_market: FakeMarket) -> None:
-    """It kept more than it says: the leaf names another log than the one before it."""
+    """It kept more leaves than it admits: the leaf names another log than the one before it."""
     begin_anew_unadmitted(fake_market)
     kept, at = LogHead(fake_market.job.id, 1, Hash(bytes(32))), compute_soon()
     fake_market.logged["g"] = encode_restart(RESTORED, kept, at)
@@ -165,7 +165,7 @@ def test_a_batch_s_head_counts_from_the_batch_s_settlement(
     at: int | None,
     excused: bool,
 ) -> None:
-    """A restore that was over before excuses nothing; this worker was told no head, so the batch's is all it has."""
+    """A restore that was over before excuses nothing; this worker got no head, so it has the batch's alone."""
     worked()
     head = write_log(fake_market)
     settle(fake_market, worker_key, [0, 1, 2], head)
@@ -186,7 +186,7 @@ def test_a_head_that_nobody_signed_is_named(
 
 
 def compare_observers(verified: Verified, folder: Path, happen: Callable[[], None]) -> Result:
-    """Compares what this worker was told before something happened with what another was told after it."""
+    """Compares this worker's heads from before an event with another worker's from after it."""
     export = folder / "theirs.json"
     (path,) = (folder / "heads").glob("*.jsonl")
     before = path.read_bytes()
@@ -203,7 +203,7 @@ def compare_observers(verified: Verified, folder: Path, happen: Callable[[], Non
 def test_two_observers_find_two_histories_by_one_command(
     logging_market: FakeMarket, verified: Verified, tmp_path: Path, lie: Callable[[FakeMarket], None] | None
 ) -> None:
-    """The other observer was told the same log later on, or another one."""
+    """The other observer got the same log later on, or another one."""
     compared = compare_observers(verified, tmp_path, lambda: None if lie is None else lie(logging_market))
     assert compared.exit_code == int(lie is not None), compared.output
     assert ("one history each" in compared.output) is (lie is None)

@@ -305,7 +305,7 @@ class Cutting:
 
 class Broken(Response):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Promises what never comes."""
+        """Promises bytes that never come."""
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
 
 

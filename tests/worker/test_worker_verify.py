@@ -42,7 +42,7 @@ from worker.protocol.records import ReplicaRecord
 
 
 def write_log(fake_market: FakeMarket) -> LogHead:
-    """The market logs the verdicts that it told; returns the head for its next batch."""
+    """Logs the market's sent verdicts; returns the head for its next batch."""
     told = {row.id: (row, fake_market.verdict(row)) for row in fake_market.rows.values()}
     fake_market.logged = {
         f"{replica}/{verdict.outcome}": encode_verdict(
@@ -233,7 +233,7 @@ class Outvoted:
         return self.market.signed_verdict(row, row.state, Outcome.REJECTED, FALSE_ROOT, 0)
 
     def evidence(self, record: ReplicaRecord) -> PublishedEvidence:
-        """What an honest market publishes of it."""
+        """Returns an honest market's publication of it."""
         (row,) = self.market.rows.values()
         opened, offer, kept = self.wave(row), self.market.offer_digest(row), record.prepared
         assert kept is not None
@@ -299,7 +299,7 @@ def test_an_answer_whose_receipt_the_market_gave_and_that_it_does_not_show_is_na
     monkeypatch: pytest.MonkeyPatch,
     new_key: NewKey,
 ) -> None:
-    """The worker was heard by its referee; another one of the task was too, and what that answered is not its own."""
+    """Its referee heard the worker and another one of the task, whose answers are not its own."""
     outvoted = Outvoted(fake_market, (new_key(), new_key()))
     monkeypatch.setattr(fake_market, "most", 1)
     monkeypatch.setattr(fake_market, "wave", outvoted.wave)

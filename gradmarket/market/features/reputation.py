@@ -21,7 +21,7 @@ any class removes an operator's evidence in all classes. A ballot that a quorum 
 place that it leaves unanswered while another one of the job is not made up for (rules.strikes): a machine may fail.
 
 The attacks this stops. *Friends*: only audits count, never votes, which colluders could give each other. *Sleeper*: one
-failed audit removes what long honest work earned. *Idle identity, kept or bought*: evidence decays. *Reserving*: an
+failed audit removes the standing of long honest work. *Idle identity, kept or bought*: evidence decays. *Reserving*: an
 operator that takes places and leaves them has to prove itself again. *Fresh identity*: a newcomer has standing zero,
 like an operator that failed, so registering again gains nothing. *Sybils*: each identity needs audits of its own, and k
 of them share the audits that one would have had; replication bounds the remainder. *Cheap proof*: answers of a tiny

@@ -47,7 +47,7 @@ KnownPublication = Annotated[Publication | NewerPart, _or_newer(Publication)]
 
 class Costs(BaseModel):
     """`price`: of a gradient in the newest round; of a draft, at most. `at_most`: every replica of every task is asked
-    for and agrees, each at the highest price. `deposited` is what the contract holds of it."""
+    for and agrees, each at the highest price. `deposited` is the part that the contract holds."""
 
     price: str
     at_most: str

@@ -26,7 +26,7 @@ class FaultKind(StrEnum):
     STEP_FAILED = "step_failed"
     """An operator refuses its arguments."""
     DATA_REFUSED = "data_refused"
-    """A partition is not what its manifest declares."""
+    """A partition differs from its manifest."""
     LINK_FAILED = "link_failed"
     """A partition's link does not serve it."""
     OUT_OF_MEMORY = "out_of_memory"

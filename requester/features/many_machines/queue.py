@@ -189,7 +189,7 @@ def worker(
     concurrency: Annotated[int, typer.Option(min=1, help="Child processes")] = 2,
     json: Json = False,
 ) -> None:
-    """Run stages. The first SIGTERM lets those that run end."""
+    """Run stages. The first SIGTERM ends it after the running ones."""
     settings = _load_celery_settings(json)
     application = worker_of(settings)
     running = application.Worker(pool="prefork", concurrency=concurrency, quiet=True, optimization="fair", **_ALONE)
