@@ -12,10 +12,10 @@ from gradmarket.market.features.disputes.questions import (
     DisputeQuestion,
     Question,
     count_questions,
-    name_dispute,
 )
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Hash
+from gradmarket.market.wire.hearing_messages import name_dispute
 from gradmarket.runner.features.disputes.traced.course import PlanCourse
 from tests.kit.disputes import DOMAIN, HONEST, LIAR, OFFER, side_of
 from tests.kit.traced import SmallTask, parse_step, small_cnn

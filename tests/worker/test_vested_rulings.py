@@ -24,6 +24,7 @@ from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.stakes import compute_accusation_event
 from gradmarket.market.terms import Address, Amount, Digest, Hash, ReplicaState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedAccusation, PublishedAudit, PublishedBallot, PublishedEvidence
+from gradmarket.market.wire.hearing_messages import SignedRuling, build_ruling, name_dispute
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner
 from tests.kit.desk import fund_job
@@ -225,6 +226,54 @@ def test_a_validator_acquits_honest_work_whatever_its_requester_publishes(burnt_
     case = burnt_pay.accuse(FOUND)
     burnt_pay.publish(case, FOUND)
     assert list_rulings(burnt_pay.as_validator("examine", case, "--rule")) == [("examined", False), ("decided", None)]
+    assert burnt_pay.unpaid == VEST
+
+
+def write_heard(pay: BurntPay, *wrong: Address, by: PrivateKey | None = None, **changes: Any) -> Path:
+    """What `wallet dispute judge --to` writes of the accused answer and the auditor's; `changes`: a liar's."""
+    domain, key = pay.job.ledger.domain(), by or pay.judge
+    sides, roots = (pay.me, STANDS_FOR_AUDIT), (hash_of(pay.own.root), hash_of(FOUND))
+    told = {"offer": digest_struct(domain, pay.record.offer), "sides": sides, "roots": roots} | changes
+    dispute = name_dispute(told["offer"], told["sides"], told["roots"])
+    signature = sign_digest(key, digest_struct(domain, build_ruling(dispute, sides, frozenset(wrong), 3, "so")))
+    ruling = SignedRuling(wrong=wrong, leaf=3, why="so", signature=signature)
+    path = pay.folder / "heard.json"
+    path.write_text(examine.HeardCase(**told, ruling=ruling).model_dump_json())
+    return path
+
+
+STANDS_FOR_AUDIT = address_of(PrivateKey(bytes([9]) * 32))
+
+
+@pytest.mark.parametrize("guilty", [False, True])
+def test_a_validator_of_another_class_decides_by_the_dispute_that_it_heard(burnt_pay: BurntPay, guilty: bool) -> None:
+    pay = replace(burnt_pay, here="another class")
+    case = pay.accuse(FOUND)
+    pay.publish(case, FOUND)
+    cannot = pay.as_validator("examine", case, "--rule")
+    assert (cannot.exit_code, "answered in class another class" in cannot.stderr) == (2, True)
+    heard = str(write_heard(pay, pay.me if guilty else STANDS_FOR_AUDIT))
+    done = pay.as_validator("examine", case, "--rule", "--heard", heard)
+    assert list_rulings(done) == [("examined", guilty), ("decided", None)]
+    assert pay.unpaid == (0 if guilty else VEST)
+
+
+def test_a_hearing_of_others_or_without_one_loser_decides_no_case(burnt_pay: BurntPay, new_key: NewKey) -> None:
+    case = burnt_pay.accuse(FOUND)
+    burnt_pay.publish(case, FOUND)
+    me, roots = burnt_pay.me, (hash_of(burnt_pay.own.root), hash_of(FOUND))
+    refusals: dict[str, Callable[[], Path]] = {
+        "did not rule so": lambda: write_heard(burnt_pay, me, by=new_key()),
+        "names both sides": lambda: write_heard(burnt_pay, me, STANDS_FOR_AUDIT),
+        "names no side": lambda: write_heard(burnt_pay),
+        "is not of the accused answer": lambda: write_heard(burnt_pay, me, roots=(roots[0], hash_of(ANOTHER))),
+        "the accused answer to": lambda: write_heard(burnt_pay, me, roots=roots[::-1]),
+        "one that its audit found": lambda: write_heard(burnt_pay, me, offer=Hash(bytes(32))),
+        "holds no ruling": lambda: burnt_pay.folder / "none.json",
+    }
+    for words, write in refusals.items():
+        done = burnt_pay.as_validator("examine", case, "--rule", "--heard", str(write()))
+        assert (done.exit_code, words in done.stderr) == (2, True), (words, done.stderr)
     assert burnt_pay.unpaid == VEST
 
 

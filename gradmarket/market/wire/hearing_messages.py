@@ -3,6 +3,7 @@
 A side's answer goes as bytes in a body, signed before in the headers (SaidHeaders).
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -34,6 +35,12 @@ class SignedRuling(Wire):
     def struct(self, dispute: Hash, sides: tuple[Address, Address]) -> DisputeRuling:
         """Returns the struct that the referee signed."""
         return build_ruling(dispute, sides, frozenset(self.wrong), self.leaf, self.why)
+
+
+def name_dispute(offer: Hash, sides: Sequence[Address], roots: Sequence[Hash]) -> Hash:
+    """Returns the name of a dispute: of the answers of these roots by these sides to one offer."""
+    parts = [bytes.fromhex(side[2:]) + root for side, root in zip(sides, roots, strict=True)]
+    return domain_hash("gradmarket dispute", offer, *parts)
 
 
 def build_ruling(

@@ -21,7 +21,6 @@ from gradmarket.market.features.disputes.questions import (
     Question,
     digest_reply,
     encode_run,
-    name_dispute,
 )
 from gradmarket.market.features.disputes.referee import SHOWN
 from gradmarket.market.signing import check_struct_signature
@@ -34,6 +33,7 @@ from gradmarket.market.wire.hearing_messages import (
     AuditorStatement,
     HearingReceipt,
     SaidInHearing,
+    name_dispute,
 )
 from gradmarket.market.wire.poll import OfferFields, hash_of
 from graphdoc.encoding import Bytes

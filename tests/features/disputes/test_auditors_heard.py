@@ -14,7 +14,6 @@ from gradmarket.market.features.disputes.questions import (
     Question,
     digest_reply,
     join_parts,
-    name_dispute,
 )
 from gradmarket.market.features.disputes.transcript import find_transcript_faults
 from gradmarket.market.features.log.merkle import MerkleTree
@@ -22,7 +21,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import AuditState, PanelSeatState
 from gradmarket.market.wire.evidence import PublishedEvidence
-from gradmarket.market.wire.hearing_messages import AuditorQuestions, AuditorStatement, PublishedHearing
+from gradmarket.market.wire.hearing_messages import AuditorQuestions, AuditorStatement, PublishedHearing, name_dispute
 from gradmarket.public_audit.panel_proof import find_panel_faults
 from graphdoc.tracing.packed import digest_plain_bytes
 from requester.features import disputes

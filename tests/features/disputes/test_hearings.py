@@ -22,7 +22,6 @@ from gradmarket.market.features.disputes.questions import (
     Question,
     digest_reply,
     join_parts,
-    name_dispute,
 )
 from gradmarket.market.features.disputes.transcript import find_transcript_faults
 from gradmarket.market.features.log.merkle import MerkleTree
@@ -32,7 +31,7 @@ from gradmarket.market.rules.proof import Fault
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Digest, JobState, ReplicaState, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
-from gradmarket.market.wire.hearing_messages import HearingReceipt, PublishedHearing, SignedRuling
+from gradmarket.market.wire.hearing_messages import HearingReceipt, PublishedHearing, SignedRuling, name_dispute
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes
 from gradmarket.public_audit.job_proof import ClauseResult, JobLog, JobRecord

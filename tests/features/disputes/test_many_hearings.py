@@ -13,11 +13,11 @@ from gradmarket.market.features.disputes.questions import (
     Question,
     digest_reply,
     join_parts,
-    name_dispute,
 )
 from gradmarket.market.features.log.merkle import MerkleTree
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Digest, TaskState
+from gradmarket.market.wire.hearing_messages import name_dispute
 from gradmarket.market.wire.poll import hash_of
 from graphdoc.tracing.packed import digest_plain_bytes
 from requester.features.disputes import hearing_exchange, hearing_rows

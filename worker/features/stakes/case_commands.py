@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,7 +12,7 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobId
 from worker import wallet
 from worker.features.stakes import cases
-from worker.features.stakes.examine import examine_case
+from worker.features.stakes.examine import examine_case, read_heard_case
 from worker.features.stakes.stake import Offered, check_job_on_chain, fetch_court
 from worker.journal import Journal
 from worker.money import known_chains
@@ -72,6 +73,10 @@ def examine_command(
     rule: Annotated[bool, typer.Option("--rule", help="Rule as it comes out, as a validator of the job.")] = False,
     market: Annotated[str | None, typer.Option(help="Address of the requester's service.")] = None,
     ruling: Annotated[list[str] | None, typer.Option(help="Another validator's ruling; may be repeated.")] = None,
+    heard: Annotated[
+        Path | None,
+        typer.Option(help="File of `wallet dispute judge --to`, by this wallet: decides without computing the task."),
+    ] = None,
     rpc: RpcOption = None,
     data: DataOption = None,
     passphrase_file: PassphraseOption = None,
@@ -81,6 +86,7 @@ def examine_command(
 
     Ends with 1, without a ruling, where this machine cannot decide.
     """
+    case_heard = None if heard is None else read_heard_case(heard)
     settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
     settings = add_wallet_passphrase(settings)
     key, listed = (
@@ -89,7 +95,7 @@ def examine_command(
     )
     ledger = ledger_of(settings.node, listed.facts, str(settings.market))
     check_job_on_chain(ledger, key.address, listed)
-    result = examine_case(settings, key, ledger, JobId(job), listed, case)
+    result = examine_case(settings, key, ledger, JobId(job), listed, case, case_heard)
     word = "GUILTY" if result.guilty else "Not guilty"
     Journal(as_json).report("examined", f"{word}: {result.why}.", case=case, **asdict(result))
     if rule:

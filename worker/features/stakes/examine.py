@@ -4,11 +4,17 @@ The burden of proof is the accuser's. The publication must make up the event tha
 by the job's signer, the commitment signed by the accused worker, and the answer that opens it. Then the task is
 computed again, as an auditor does: in the confined child and in the determinism class of the answer. If the result
 agrees with the accuser, it is computed once more in a new child.
+
+A validator whose machine is of another class, or too small for the task, hears the accused and whoever stands for the
+auditor's answer instead (`wallet dispute judge`): its own ruling on these two answers decides.
 """
 
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contracts import events, stakes
 from contracts.ledger import Ledger
@@ -18,14 +24,17 @@ from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
+from gradmarket.market.fields import AddressField, HashField
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import proof
 from gradmarket.market.rules.classes import list_checked_classes
-from gradmarket.market.rules.proof import Fault, OfferScope
+from gradmarket.market.rules.proof import Fault, OfferScope, is_signed_by
+from gradmarket.market.signing import Domain, digest_struct
 from gradmarket.market.stakes import compute_accusation_event
 from gradmarket.market.terms import Address, Digest, Hash, JobId
 from gradmarket.market.wire.evidence import PublishedAudit, PublishedBallot, PublishedEvidence
+from gradmarket.market.wire.hearing_messages import SignedRuling, name_dispute
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner
 from worker.features.stakes import cases
@@ -36,6 +45,17 @@ from worker.protocol.client import COMMAND_WAIT_S, Credentials, MarketClient
 from worker.protocol.policy import machine_limits, runner_settings
 from worker.settings import WorkerSettings
 from worker.wallet import Wallet
+
+
+class HeardCase(BaseModel):
+    """What `wallet dispute judge --to` writes: two answers to an offer, and the referee's ruling on them."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    offer: HashField
+    sides: tuple[AddressField, AddressField]
+    roots: tuple[HashField, HashField]
+    ruling: SignedRuling
+
 
 Recompute = Callable[[Publication, Offer], Digest]
 """Returns the payload root that this machine computes, in a new child for each run."""
@@ -64,10 +84,26 @@ class ExaminedCase:
     found: Digest
 
 
+def read_heard_case(path: Path) -> HeardCase:
+    """Raises Refused where the file holds no ruling."""
+    try:
+        return HeardCase.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise Refused(
+            f"{path} holds no ruling: {error}", "write it with gradmarket wallet dispute judge --to"
+        ) from None
+
+
 def examine_case(
-    settings: WorkerSettings, wallet: Wallet, ledger: Ledger, job: JobId, about: Offered, name: str
+    settings: WorkerSettings,
+    wallet: Wallet,
+    ledger: Ledger,
+    job: JobId,
+    about: Offered,
+    name: str,
+    heard: HeardCase | None = None,
 ) -> Examined:
-    """Examines a case.
+    """Examines a case; `heard`: by the validator's own ruling in place of its computation.
 
     Raises Refused if it is not of this job or not decidable here, MarketError if a request fails.
     """
@@ -84,6 +120,8 @@ def examine_case(
         why = describe_missing_proof(ledger, case, cases.parse_case_name(name), about.spec, shown)
         if why:
             return Examined(False, f"what is published does not show it: {why}", shown.task)
+        if heard is not None:
+            return compare_ruling(ledger.domain(), wallet.address, shown, heard)
         fetcher = build_fetcher(settings, market)
         stack.callback(fetcher.close)
         return compare_recomputed_roots(shown, _build_recompute(settings, fetcher, shown.ballot))
@@ -143,6 +181,32 @@ def compare_recomputed_roots(shown: ExaminedCase, recompute: Recompute) -> Exami
     raise Refused(
         f"here {shown.task} comes out as {runs[-1]}, which neither side gave: this machine cannot settle the case"
     )
+
+
+def compare_ruling(domain: Domain, me: Address, shown: ExaminedCase, heard: HeardCase) -> Examined:
+    """Decides by this validator's ruling on the accused answer and the auditor's.
+
+    Raises Refused where it is another referee's, of other answers, or names neither side or both.
+    """
+    offer, answered = digest_struct(domain, shown.evidence.offer.struct()), shown.ballot.root or ""
+    by_side, wrong = dict(zip(heard.sides, heard.roots, strict=True)), heard.ruling.wrong
+    asked = {hash_of(Digest(answered)), hash_of(shown.found)}
+    if (
+        heard.offer != offer
+        or set(heard.roots) != asked
+        or by_side.get(shown.ballot.worker) != hash_of(Digest(answered))
+    ):
+        raise Refused(f"the hearing is not of the accused answer to {shown.task} and the one that its audit found")
+    struct = heard.ruling.struct(name_dispute(offer, heard.sides, heard.roots), heard.sides)
+    if not is_signed_by(domain, struct, heard.ruling.signature, me):
+        raise Refused(f"{me} did not rule so", "hear both sides with this wallet: gradmarket wallet dispute judge")
+    if len(wrong) != 1:
+        raise Refused(
+            f"the ruling names {'both sides' if wrong else 'no side'} and settles no case: {heard.ruling.why}"
+        )
+    guilty = wrong[0] == shown.ballot.worker
+    whose = "the accused answer" if guilty else "the answer that its audit found"
+    return Examined(guilty, f"{whose} lost before this referee: {heard.ruling.why}", shown.task, answered, shown.found)
 
 
 def _build_recompute(settings: WorkerSettings, fetcher: Fetcher, ballot: PublishedBallot) -> Recompute:

@@ -11,14 +11,13 @@ from gradmarket.market.features.disputes.questions import (
     Question,
     Reply,
     count_questions,
-    name_dispute,
 )
 from gradmarket.market.features.disputes.referee import BEFORE, Course
 from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.features.log.merkle import count_levels, count_nodes
 from gradmarket.market.signing import Domain, check_struct_signature
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire.hearing_messages import PutInHearing
+from gradmarket.market.wire.hearing_messages import PutInHearing, name_dispute
 
 
 @dataclass(frozen=True)

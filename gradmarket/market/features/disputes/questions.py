@@ -52,12 +52,6 @@ def digest_reply(reply: Bytes) -> Hash:
     return domain_hash("gradmarket dispute answer", reply)
 
 
-def name_dispute(offer: Hash, sides: Sequence[Address], roots: Sequence[Hash]) -> Hash:
-    """Returns the name of a dispute: of the answers of these roots by these sides to one offer."""
-    parts = [bytes.fromhex(side[2:]) + root for side, root in zip(sides, roots, strict=True)]
-    return domain_hash("gradmarket dispute", offer, *parts)
-
-
 def join_parts(parts: Sequence[bytes]) -> bytes:
     """Returns byte strings as one, each after its length."""
     return b"".join(_encode_number(len(part)) + part for part in parts)

@@ -17,7 +17,6 @@ from gradmarket.market.features.disputes.questions import (
     Question,
     Reply,
     digest_reply,
-    name_dispute,
     split_hashes,
     split_parts,
 )
@@ -33,7 +32,7 @@ from gradmarket.market.features.log.merkle import (
 )
 from gradmarket.market.signing import Domain, check_struct_signature
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire.hearing_messages import SILENCE
+from gradmarket.market.wire.hearing_messages import SILENCE, name_dispute
 from graphdoc.tracing.packed import digest_packed
 
 SPARE: Final = 4096

@@ -15,7 +15,6 @@ from gradmarket.market.features.disputes.questions import (
     Reply,
     digest_reply,
     encode_run,
-    name_dispute,
 )
 from gradmarket.market.features.disputes.referee import Course, Referee, Terms
 from gradmarket.market.features.disputes.side_clocks import SideClocks
@@ -28,6 +27,7 @@ from gradmarket.market.wire.hearing_messages import (
     KeptReceipt,
     PublishedHearing,
     SaidInHearing,
+    name_dispute,
 )
 from gradmarket.market.wire.poll import hash_of
 
