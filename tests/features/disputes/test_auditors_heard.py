@@ -10,6 +10,7 @@ from eth_keys.datatypes import PrivateKey
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.features.disputes.questions import (
     HEARING_S,
+    OVER,
     DisputeAnswer,
     Question,
     digest_reply,
@@ -27,7 +28,7 @@ from graphdoc.tracing.packed import digest_plain_bytes
 from requester.features import disputes
 from requester.features.auditors import panel_exchange
 from requester.features.audits.audit_tables import Audit
-from requester.features.disputes import hearing_exchange, hearings
+from requester.features.disputes import hearing_exchange
 from requester.features.disputes.hearing_rows import TaskHearing
 from requester.features.records.evidence_routes import evidence_of
 from requester.notifier import Notifier, worker_topic
@@ -175,7 +176,7 @@ def test_an_audit_that_is_over_meanwhile_leaves_no_hearing_open_and_nobody_wrong
     market.lapse(HEARING_S + 1.0)
     market.drive()
     (told,) = market.events("heard")
-    assert (told["wrong"], told["reason"]) == ([], hearings.OVER)
+    assert (told["wrong"], told["reason"]) == ([], OVER)
     assert [row.due_at for row in market.all(TaskHearing)] == [None]
     assert not market.events("auditor_barred")
 

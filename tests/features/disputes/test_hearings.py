@@ -16,6 +16,7 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Conflict, NotFound, Refused, SignatureRefused
 from gradmarket.market.features.disputes.questions import (
     HEARING_S,
+    OVER,
     DisputeAnswer,
     HearingAnswer,
     HearingQuestion,
@@ -122,7 +123,7 @@ def test_a_task_that_ended_otherwise_leaves_no_hearing_open_and_nobody_wrong(new
     market.lapse(HEARING_S + 1.0)
     market.drive()
     (told,) = market.events("heard")
-    assert (told["wrong"], told["reason"]) == ([], hearings.OVER)
+    assert (told["wrong"], told["reason"]) == ([], OVER)
     assert [row.due_at for row in market.all(TaskHearing)] == [None]
     check_books(market)
 

@@ -9,9 +9,8 @@ from sqlalchemy import select
 
 from gradmarket.market.features.disputes.questions import HEARING_S
 from gradmarket.market.features.log.merkle import GrowingTree
-from gradmarket.market.features.verify import OVER
 from gradmarket.market.messages import LogHead
-from gradmarket.market.terms import Amount, Hash, JobState, ReplicaId, TaskState
+from gradmarket.market.terms import TASK_OVER, Amount, Hash, JobState, ReplicaId, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment
 from gradmarket.market.wire.log_proofs import LeafKind, PublishedHead
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord
@@ -113,7 +112,7 @@ def test_a_panel_s_hearing_after_the_batch_of_its_task_s_pay_is_no_fault_and_one
     assert market.state() == JobState.FINISHED
     logged = list_logged(market)
     (hearing,) = (leaf for leaf in logged if leaf.kind == LeafKind.HEARING)
-    assert (market.tasks()[0].state in OVER, hearing.number >= paid) == (True, True)
+    assert (market.tasks()[0].state in TASK_OVER, hearing.number >= paid) == (True, True)
     assert prove(market, [leaf.hash for leaf in logged], paid).faults == ()
     (fault,) = prove(market, [leaf.hash for leaf in logged if leaf is not hearing], paid).faults
     assert "the hearing of" in fault.about
