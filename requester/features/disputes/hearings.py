@@ -8,7 +8,7 @@ from typing import Final
 from gradmarket.market.errors import MarketError, Refused, RunnerFailed
 from gradmarket.market.features.disputes import refereed
 from gradmarket.market.features.disputes.hearing import judge_operation
-from gradmarket.market.features.disputes.questions import HEARING_S, OVER, DisputeQuestion, Question
+from gradmarket.market.features.disputes.questions import HEARING_S, MOST_VALUES, OVER, DisputeQuestion, Question
 from gradmarket.market.features.disputes.referee import Referee
 from gradmarket.market.features.disputes.transcript import Body, play_hearing, terms_of
 from gradmarket.market.job import Publication
@@ -36,8 +36,6 @@ from requester.store.tables import Job, Task
 from requester.store.work import RowReader, Work, record_event
 
 TOPIC: Final = "hearings"
-MOST_VALUES: Final = 32 * 2**20
-"""Most bytes of an operation's inputs that a side may send."""
 MOST_HELD: Final = 3
 """Answers elsewhere for whose time a side's next question waits: it is in four hearings at once."""
 WORKERS: Final = WorkersHeard()

@@ -142,3 +142,20 @@ def test_answers_of_a_panel_that_is_heard_again_are_counted_for_each_of_its_hear
     leaves = [Hash(hash_leaf(encode_answers(evidence.offer_digest, *held.sides, *each))) for each in counts]
     (result,) = prove(market, evidence.model_copy(update={"hearings": (held, again)}), leaves)
     assert any("more answers" in fault.detail for fault in result.faults) is hidden
+
+
+def test_a_referee_that_judged_other_classes_by_bits_or_held_too_little_is_found(new_floor: NewFloor) -> None:
+    """Honest sides of two classes differ in their bits; and who holds no operation's values convicts no liar."""
+    market = traced(new_floor)
+    evidence, _, _ = hear(market)
+    (held,) = evidence.hearings or ()
+    replicas = [one.model_copy(update={"determinism_class": f"class {n}"}) for n, one in enumerate(evidence.replicas)]
+    apart = evidence.model_copy(update={"replicas": tuple(replicas)})
+
+    def find_faults(shown: PublishedEvidence, **changes: Any) -> list[str]:
+        told = shown.model_copy(update={"hearings": (held.model_copy(update=changes),)})
+        return [fault.detail for result in prove(market, told) for fault in result.faults]
+
+    assert find_faults(evidence) == find_faults(apart, across=True) == find_faults(evidence, across=False) == []
+    assert "by their bits" in find_faults(apart, across=False)[0]
+    assert "held 1 bytes" in find_faults(evidence, most_values=1)[0]

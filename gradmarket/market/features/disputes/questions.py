@@ -90,6 +90,8 @@ def _encode_number(number: int) -> bytes:
 
 OVER: Final = "nobody waits for a ruling any more"
 """The reason of a hearing that ended because nothing depends on it any longer: nobody is wrong, for any answers."""
+MOST_VALUES: Final = 32 * 2**20
+"""Most bytes of an operation's inputs, or results, that a side may show to a job's referee."""
 HEARING_S: Final = 60
 """The least seconds for an answer: the first one has the task traced, which takes longer than its step."""
 

@@ -10,7 +10,7 @@ one is found there, where its sides looked that up (`wallet verify`), and by the
 service that gave no receipt may call an answer silence.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import permutations
@@ -20,7 +20,7 @@ from gradmarket.auditor import OpenMachine
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.errors import MarketError, RunnerFailed
-from gradmarket.market.features.disputes.questions import HEARING_S
+from gradmarket.market.features.disputes.questions import HEARING_S, MOST_VALUES
 from gradmarket.market.features.disputes.transcript import (
     NO_RULING,
     count_answers,
@@ -35,7 +35,7 @@ from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.classes import list_checked_classes
-from gradmarket.market.terms import TASK_DECIDED, Hash, TaskState
+from gradmarket.market.terms import TASK_DECIDED, Address, Hash, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.hearing_messages import KeptReceipt, PublishedHearing
 from gradmarket.market.wire.poll import digest_of
@@ -169,6 +169,11 @@ def _find_faults(
     due = max(HEARING_S, shown.offer.lease_seconds + shown.offer.upload_seconds)
     if hearing.answer_s != due:
         yield f"its sides had {hearing.answer_s} s for an answer, and the offer gives {due} s"
+    if hearing.most_values < MOST_VALUES:
+        yield f"its referee held {hearing.most_values} bytes of an operation, and the rules give {MOST_VALUES}"
+    classes = _list_classes(shown, hearing)
+    if not hearing.across and len({classes[side] for side in hearing.sides if side in classes}) > 1:
+        yield "its sides answered in two classes, whose bits differ, and it judged them by their bits"
     signed = list(find_transcript_faults(record.domain, record.opened.signer, shown.offer_digest, hearing))
     if hearing.ruling is None and not _is_decided(shown, hearing):
         signed.remove(NO_RULING)
@@ -188,6 +193,13 @@ def _find_faults(
         seen.unplayed[str(error)] = seen.unplayed.get(str(error), 0) + 1
 
 
+def _list_classes(shown: PublishedEvidence, hearing: PublishedHearing) -> Mapping[Address, str | None]:
+    """Returns the determinism classes in which the sides answered: auditors of a panel all in that of its audit."""
+    if hearing.run is not None and shown.audit is not None:
+        return dict.fromkeys(hearing.sides, shown.audit.determinism_class)
+    return {ballot.worker: ballot.determinism_class for ballot in shown.committed}
+
+
 def _is_decided(shown: PublishedEvidence, hearing: PublishedHearing) -> bool:
     """Returns whether the answer is chosen that its referee was to choose: the task's, or its audit's."""
     if hearing.run is None:
@@ -200,9 +212,7 @@ def _play(
 ) -> Iterator[str]:
     terms = terms_of(record.domain, shown.offer_digest, hearing)
     own = list_checked_classes(course.runner.determinism_class())
-    classes = {ballot.worker: ballot.determinism_class for ballot in shown.committed}
-    if hearing.run is not None and shown.audit is not None:  # whose panel's auditors are all of its class
-        classes = dict.fromkeys(hearing.sides, shown.audit.determinism_class)
+    classes = _list_classes(shown, hearing)
     alike = all(classes.get(side) in own for side in hearing.sides)
     fault, whole = find_ruling_fault(terms, course, hearing, course.redo if alike else None)
     if fault:
