@@ -48,7 +48,7 @@ def is_ours(name: str) -> bool:
 @cache
 def load_modules() -> dict[str, Module]:
     """Every module of ours by its installed name."""
-    sources = dict(_sources())
+    sources = dict(list_sources())
     return {name: parse(name, path.read_text(), sources) for name, path in sources.items()}
 
 
@@ -94,7 +94,8 @@ def _strictly_below(modules: Mapping[str, Module], start: str) -> set[str]:
     return seen
 
 
-def _sources() -> Iterator[tuple[str, Path]]:
+def list_sources() -> Iterator[tuple[str, Path]]:
+    """Every module of ours by its installed name, with its file."""
     for package in PACKAGES:
         yield from _folder(ROOT / package, package)
 

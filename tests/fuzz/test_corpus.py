@@ -54,7 +54,7 @@ def test_hostile_input_is_read_or_refused_and_nothing_else_happens(
 
 
 def test_an_accepted_document_runs_or_is_refused_and_the_child_stays(playing: Playing, runner: Runner) -> None:
-    accepted = playing.play(Batch("documents", CASES, 400)).kept
+    accepted = playing.play(Batch("documents", CASES, 200)).kept
     runner.start()
     before = runner.pid
     outcome = run(runner, accepted[:RUN])

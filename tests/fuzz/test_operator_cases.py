@@ -20,7 +20,7 @@ from fuzz.case import chance_of
 from gradmarket.market.errors import DocumentRefused
 from graphdoc.document.calls import OPERATORS
 from graphdoc.operators import ALLOWED
-from tests.lanes import FULL
+from tests.lanes import FULL, leave_to_full
 
 KEY = "relu.default"
 PLAIN = [tensor("i", [5])]
@@ -159,7 +159,9 @@ def recurrence(kind: str, features: int, width: int, ways: int, projected: int =
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize(
     ("kind", "features", "width", "projected"),
-    [("rnn_tanh", 500, 4, 0), ("gru", 500, 4, 0), ("lstm", 200, 4, 2), ("lstm", 4, 60, 2), ("lstm", 4, 50, 12)],
+    leave_to_full(
+        [("gru", 500, 4, 0), ("rnn_tanh", 500, 4, 0), ("lstm", 200, 4, 2), ("lstm", 4, 60, 2), ("lstm", 4, 50, 12)], 2
+    ),
 )
 def test_a_recurrence_takes_the_bounded_memory(
     measuring: Elsewhere, kind: str, features: int, width: int, projected: int, ways: int, batch_first: bool
@@ -194,7 +196,7 @@ def test_every_operator_has_an_honest_call_that_is_taken() -> None:
 
 def test_a_damaged_recurrence_is_refused_or_safe() -> None:
     refused = 0
-    for number in range(200):
+    for number in range(60):
         chance = chance_of(f"damage {number}")
         call = damaged("lstm.input", honest("lstm.input", chance), chance)
         assert len(call) == len(ALLOWED["lstm.input"].arguments)
@@ -202,4 +204,4 @@ def test_a_damaged_recurrence_is_refused_or_safe() -> None:
             made("lstm.input", call)
         except DocumentRefused:
             refused += 1
-    assert 40 < refused < 190
+    assert 12 < refused < 57

@@ -288,7 +288,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 }
 
 
-@pytest.mark.parametrize(("function", "reason"), leave_to_full(REFUSED.values(), 6), ids=REFUSED.keys())
+@pytest.mark.parametrize(("function", "reason"), leave_to_full(REFUSED.values(), 3), ids=REFUSED.keys())
 def test_functions_outside_the_language_are_refused(function: Callable[[Tensor], Tensor], reason: str) -> None:
     with pytest.raises(DocumentRefused, match=reason):
         published(Function(function), 8)

@@ -127,7 +127,7 @@ EXPRESSED: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.mark.parametrize("build", leave_to_full(EXPRESSED.values(), 10), ids=EXPRESSED.keys())
+@pytest.mark.parametrize("build", leave_to_full(EXPRESSED.values(), 5), ids=EXPRESSED.keys())
 def test_a_module_is_published_with_its_own_bits(build: Callable[[], nn.Module]) -> None:
     """Publishing compares loss, gradients and buffers of both documents with the module's, bit by bit."""
     answer = export_module(build(), functional.cross_entropy, {"x": X, "y": Y})

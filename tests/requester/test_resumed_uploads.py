@@ -18,7 +18,7 @@ from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest
 from requester.blobs.disk import DiskBlobs
 from requester.exchange import payload_upload
 from requester.exchange.upload_grant import UploadClaim, UploadPace
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 from tests.patience import PATIENCE_S, wait_until
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.upload_door import PIECE, Door, accepted, opened
@@ -62,6 +62,7 @@ def test_the_pieces_that_came_are_listed_as_those_of_the_whole(door: Door, broke
     assert door.market.context.blobs.pieces(door.asked.newest().root) == framing.join_piece_digests(door.payload)
 
 
+@FULL
 def test_an_upload_may_break_again_and_again(door: Door) -> None:
     for there in range(0, 3 * PIECE, PIECE):
         assert door.received() == there
@@ -71,6 +72,7 @@ def test_an_upload_may_break_again_and_again(door: Door) -> None:
     accepted(door, door.send(3 * PIECE))
 
 
+@FULL
 def test_all_may_be_there_though_no_answer_came(door: Door) -> None:
     """The service ended after the last byte; a last piece that is shorter than the others comes once more."""
     unfinished = door.market.context.blobs.unfinished
@@ -99,7 +101,7 @@ def test_a_spoiled_piece_is_refused_at_once_and_those_before_it_are_kept(door: D
     accepted(door, door.send(PIECE))
 
 
-@pytest.mark.parametrize("start", leave_to_full([1, PIECE - 1, 3 * PIECE, 28, 29, 10**9, 2**63 - 1], 3))
+@pytest.mark.parametrize("start", leave_to_full([1, PIECE - 1, 3 * PIECE, 28, 29, 10**9, 2**63 - 1]))
 def test_an_offset_that_is_not_there_changes_nothing(door: Door, start: int) -> None:
     door.cut(0, sent_bytes(len(door.payload), 2 * PIECE))
     assert door.send(start).status_code in (409, 413)
@@ -107,7 +109,7 @@ def test_an_offset_that_is_not_there_changes_nothing(door: Door, start: int) -> 
     accepted(door, door.send(2 * PIECE))
 
 
-@pytest.mark.parametrize("start", leave_to_full([-1, 2**63, 0.5, "0x8"], 2))
+@pytest.mark.parametrize("start", leave_to_full([-1, 2**63, 0.5, "0x8"]))
 def test_an_offset_that_is_no_number_is_refused(door: Door, start: Any) -> None:
     lease = door.asked.newest().lease
     said = b'{"payloads": [{"replica": "%s", "fence": %d, "start": %s}]}' % (
@@ -119,6 +121,7 @@ def test_an_offset_that_is_no_number_is_refused(door: Door, start: Any) -> None:
     assert answer.status_code == 422
 
 
+@FULL
 def test_pieces_may_be_sent_over_existing_ones(door: Door) -> None:
     for start in (0, PIECE):
         door.cut(start, sent_bytes(len(door.payload), 2 * PIECE))
@@ -172,6 +175,7 @@ def test_a_later_request_goes_on_though_the_one_before_still_seems_to_come(door:
         assert connection.recv(4096).startswith(b"HTTP/1.1 409")
 
 
+@FULL
 def test_a_payload_that_one_request_names_twice_is_not_taken_twice(door: Door) -> None:
     lease = door.asked.newest().lease
     part = PayloadPart(replica=lease.replica, fence=lease.fence)
@@ -190,6 +194,7 @@ def test_a_replica_brings_its_payload_by_one_request_at_a_time_in_pieces_or_not(
             accepted(door, door.send(0))
 
 
+@FULL
 def test_a_later_request_that_cannot_go_on_ends_none(door: Door) -> None:
     with door.sending(0, sent_bytes(len(door.payload), 2 * PIECE)) as connection:
         wait_until(lambda: door.received() == 2 * PIECE)

@@ -73,7 +73,7 @@ def unpaid(context: WorkerContext, loop: Loop) -> int:
     return context.account_store.unpaid(context.signer) + loop._replica_files.handed_over()
 
 
-@pytest.mark.parametrize(("end", "reply"), leave_to_full(KINDS, 6))
+@pytest.mark.parametrize(("end", "reply"), leave_to_full(KINDS, 3))
 def test_after_any_broken_promise_the_worker_loses_one_payload(
     fake_market: FakeMarket, make_desk: MakeDesk, end: ReplicaState | None, reply: int | None
 ) -> None:
