@@ -1,18 +1,14 @@
 """Runs the work that needs torch in child processes like the workers'; torch is not imported here."""
 
-import math
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
 import numpy as np
 
-from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.payload_layout import Layout, build_layout
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import DocumentModel
@@ -26,7 +22,6 @@ from graphdoc.document.graph import Document
 from graphdoc.figures import Ranges
 from graphdoc.tensors import Expected
 from requester.blobs import Blobs
-from requester.merge_turns import SPARE_THREADS
 
 PUBLISHING: Final = "publishing"
 """Names the child that publishes ready architectures, and bounds them."""
@@ -35,8 +30,6 @@ BOUNDING: Final = "bounding"
 GIB: Final = 2**30
 UNBOUNDED: Final = 2**60
 """Bytes that no pass takes."""
-AT_ONCE: Final = 1 + SPARE_THREADS
-"""Partitions whose rows are cached: one for each evaluation of a round that may run at once."""
 Part = TypeVar("Part", bound="RunnerPart")
 
 
@@ -83,8 +76,6 @@ class ModelRunner:
         self._runner = Runner(RunnerSettings(memory_bytes=model_memory, bound_bytes=UNBOUNDED))
         self.step_memory = step_memory
         self._lock = threading.RLock()
-        self._reading = threading.Lock()
-        self._held_out: OrderedDict[str, dict[str, np.ndarray]] = OrderedDict()
         self.memory = model_memory
         self._part_lock = threading.Lock()
         self._parts: dict[type[RunnerPart], RunnerPart] = {}
@@ -116,9 +107,11 @@ class ModelRunner:
             self._check_step_memory(step, bounded.peak_bytes)
             estimate = compute_task_cost(loaded, bounded, step)
             ranges = self._runner.ranges(step.pass_rows)
-        _check_finite(
-            tensors.unpack_tensors(blobs.read(model.parameters), loaded.state), [e.name for e in loaded.trainable]
-        )
+        state = tensors.unpack_tensors(blobs.read(model.parameters), loaded.state)
+        for name in (entry.name for entry in loaded.trainable):
+            if not np.isfinite(state[name]).all():
+                infinite = f"{name} has a value that is not finite: nothing can be trained from it"
+                raise JobRefused("model.parameters", infinite)
         if loaded.precision != spec.precision:
             raise JobRefused("precision", f"{spec.precision}, and the document computes in {loaded.precision}")
         if loaded.arithmetic != spec.document_arithmetic:
@@ -151,25 +144,6 @@ class ModelRunner:
             peak = self._runner.bound(*pass_sizes(step.room, rows), by_row=step.by_row).peak_bytes if rows else peak
         raise JobRefused("step.microbatch", f"{takes}: {f'set it to {rows}' if rows else 'take a smaller model'}")
 
-    def held_out(self, blobs: Blobs, manifest: Manifest, partition: Partition) -> dict[str, np.ndarray]:
-        """Returns the rows of a partition stored here, read by the runner; the last ones are cached. Raises Refused."""
-        key = manifest.key(partition)
-        with self._reading:
-            arrays = self._held_out.pop(key, None)
-            if arrays is None:
-                arrays = self._runner.read_partition(manifest, partition, blobs.read(partition.digest))
-            self._held_out[key] = arrays
-            while len(self._held_out) > AT_ONCE:
-                self._held_out.popitem(last=False)
-            return arrays
-
-    def may_read_partition(self, manifest: Manifest, partition: Partition) -> bool:
-        """Whether the reader has enough memory for the partition's file and arrays."""
-        arrays = sum(
-            math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in manifest.batch(partition.rows).values()
-        )
-        return 2 * (partition.bytes + arrays) <= self._runner.settings.memory_bytes
-
     def find_part(self, kind: type[Part]) -> Part:
         """Returns a feature's part, `kind(self)`, made at the first call."""
         with self._part_lock:
@@ -177,19 +151,13 @@ class ModelRunner:
                 self._parts[kind] = kind(self)
             return cast(Part, self._parts[kind])
 
+    @property
+    def reader(self) -> Runner:
+        """Returns the same runner for reading partitions, which waits for nobody."""
+        return self._runner
+
     @contextmanager
     def hold_posting_runner(self) -> Iterator[Runner]:
         """Yields the runner of the work before jobs begin, to one caller at a time."""
         with self._lock:
             yield self._runner
-
-
-def _check_finite(state: Arrays, trained: Iterable[str]) -> None:
-    """Raises JobRefused where a trained parameter is not finite: its loss would not be either, from the
-    first task on.
-    """
-    for name in trained:
-        if not np.isfinite(state[name]).all():
-            raise JobRefused(
-                "model.parameters", f"{name} has a value that is not finite: nothing can be trained from it"
-            )

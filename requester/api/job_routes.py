@@ -11,7 +11,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from pydantic import ValidationError
 
 from gradmarket.market.errors import IllegalTransition, JobRefused, NotFound, Refused
-from gradmarket.market.fields import TAG, Labels, faults_of
+from gradmarket.market.fields import TAG, faults_of
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.market.rules import lifecycle
@@ -187,22 +187,6 @@ def listed(
 def shown(context: Here, request: Request, job_id: JobPath) -> JobView:
     with context.reading() as reader:
         return load_public_job_views(context, reader, request, [job_or_404(reader, job_id)])[0]
-
-
-@router.patch(
-    "/{job_id}",
-    operation_id="label_job",
-    responses={**STEER, **describe_problems(422)},
-    summary="Write tags and a note on a job, which may be over",
-)
-def label(context: Here, identity: Submitter, job_id: JobPath, wanted: Labels) -> JobView:
-    with context.begin() as work:
-        job = lock_own_job(work, job_id, identity)
-        if wanted.tags is not None:
-            job.tags = pack_tags(wanted.tags)
-        if wanted.note is not None:
-            job.note = wanted.note
-        return load_job_view(context, work, job)
 
 
 @router.post(

@@ -103,7 +103,10 @@ def _write_down(chain: ChainContext, draft: BatchDraft) -> bool:
     try:
         quoted = sender.quote_call(chain, calls.settle_packed(chain.market, draft.chain_job, draft.number, groups))
     except ContractRefused as error:
-        return _handle_refusal(chain, draft, error)
+        if error.name == "WrongBatch":  # the chain has batches that are not here
+            return chain.correction.correct_batches(chain, draft.job_id)
+        record_once(chain, draft.job_id, "settlement_refused", batch=draft.number, reason=str(error))
+        return False
     with chain.begin() as work:
         batch = _load_or_create_batch(chain, work, draft)
         row = sender.store_transaction(chain, work, quoted, TransactionKind.SETTLE, draft.job_id)
@@ -140,11 +143,3 @@ def assign_earned_rows(work: Work, batch: Batch, rows: Sequence[Earned]) -> None
     taken = cast(CursorResult[Any], work.session.execute(mine)).rowcount
     if taken != len(ids):
         raise Conflict(f"{len(ids) - taken} of the gradients of batch {batch.number} are in another, or taken back")
-
-
-def _handle_refusal(chain: ChainContext, draft: BatchDraft, error: ContractRefused) -> bool:
-    """Handles a refusal: after a wrong number, records the batches that only the chain has; else records an event."""
-    if error.name == "WrongBatch":
-        return chain.correction.correct_batches(chain, draft.job_id)
-    record_once(chain, draft.job_id, "settlement_refused", batch=draft.number, reason=str(error))
-    return False

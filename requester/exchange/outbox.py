@@ -99,11 +99,11 @@ def all_over(answer: PollAnswer) -> bool:
 def build_poll_answers(
     context: Context, reader: RowReader, polls: Sequence[Poll], held: defaultdict[Address, Held], now: float
 ) -> list[PollAnswer]:
-    waves = _load_opened_waves(
-        reader, [(replica, task) for each in held.values() for replica, task in each if _is_wave_opened(replica, task)]
-    )
+    revealing = [pair for each in held.values() for pair in each if pair[1].state == TaskState.REVEALING]
+    waves = _load_opened_waves(reader, [pair for pair in revealing if pair[0].state == ReplicaState.COMMITTED])
     paid = [(job, poll.worker) for poll in polls for job in _paid_in(poll, held[poll.worker])]
-    vouchers = _load_vouchers(reader, paid)
+    rows = unheard.list_voucher_accounts(reader, paid)
+    vouchers: Vouchers = {(JobId(row.job_id), row.worker): build_signed_voucher(row, number) for row, number in rows}
     return [_build_poll_answer(context, reader, poll, held[poll.worker], waves, vouchers, now) for poll in polls]
 
 
@@ -158,12 +158,6 @@ def _paid_in(poll: Poll, held: Held) -> list[JobId]:
     return list(dict.fromkeys([*poll.request.vouchers_for, *(JobId(task.job_id) for task in paid)]))
 
 
-def _load_vouchers(reader: RowReader, keys: Sequence[tuple[JobId, Address]]) -> Vouchers:
-    """Returns the newest vouchers of these jobs and workers, if they earned there, by one query."""
-    rows = unheard.list_voucher_accounts(reader, keys)
-    return {(JobId(row.job_id), row.worker): build_signed_voucher(row, number) for row, number in rows}
-
-
 def _build_lease(replica: Replica, task: Task, now: float) -> Lease:
     return Lease(
         replica=ReplicaId(replica.id),
@@ -183,10 +177,6 @@ def _build_upload_request(
     door = payload_upload.find_upload_url(context, reader, replica, task, seconds)
     in_parts = door is None and context.blobs.reached_past_us
     return UploadRequest(replica=ReplicaId(replica.id), seconds=seconds, door=door, in_parts=in_parts)
-
-
-def _is_wave_opened(replica: Replica, task: Task) -> bool:
-    return replica.state == ReplicaState.COMMITTED and task.state == TaskState.REVEALING
 
 
 def _load_opened_waves(reader: RowReader, opened: Held) -> dict[str, WaveOpened]:

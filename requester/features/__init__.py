@@ -26,6 +26,7 @@ from requester.features.explanations import ExplanationsFeature
 from requester.features.fast_routes import FastRoutesFeature
 from requester.features.fault_reports import FaultReportsFeature
 from requester.features.health import HealthFeature
+from requester.features.labels import LabelsFeature
 from requester.features.late import LateFeature
 from requester.features.ledger import LedgerFeature
 from requester.features.leftovers import LeftoversFeature
@@ -113,6 +114,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     PagesFeature(),
     TracingFeature(),
     TopUpsFeature(),
+    LabelsFeature(),
     ReconcileFeature(),
     RequestLogFeature(),
 )

@@ -74,20 +74,13 @@ def report_merge_failure(context: Context, job_id: str, but: type[Exception] | t
     except but:
         raise
     except Exception as error:
-        _store_merge_failure(context, job_id, f"the newest round cannot be merged: {_describe_error(error)}")
+        why = f"{type(error).__name__}: {error}"
+        if isinstance(error, OSError) and error.errno in FULL:
+            why = "the disk of the service's data folder (GRADMARKET_DATA) is full: make room on it"
+        reason = f"the newest round cannot be merged: {why}".replace("\0", "")[:1000]
+        with context.begin() as work:
+            job = lock_row(work, Job, job_id)
+            if job.state == JobState.RUNNING and job.reason != reason:
+                job.reason = reason
+                record_event(work, job_id, "merge_failed", context.clock(), reason=reason)
         raise
-
-
-def _describe_error(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno in FULL:
-        return "the disk of the service's data folder (GRADMARKET_DATA) is full: make room on it"
-    return f"{type(error).__name__}: {error}"
-
-
-def _store_merge_failure(context: Context, job_id: str, reason: str) -> None:
-    shortened = reason.replace("\0", "")[:1000]
-    with context.begin() as work:
-        job = lock_row(work, Job, job_id)
-        if job.state == JobState.RUNNING and job.reason != shortened:
-            job.reason = shortened
-            record_event(work, job_id, "merge_failed", context.clock(), reason=shortened)

@@ -90,11 +90,7 @@ def _waits(reader: RowReader, job: Job, rounds: RoundsNow, reason: str) -> bool:
     the job ends.
     """
     behind = overlap.ROUNDS_BEHIND + jobs.load_spec(job).overlap
-    return _not_yet(reader, job, rounds.closed.number if rounds.closed and reason else rounds.following - behind)
-
-
-def _not_yet(reader: RowReader, job: Job, through: int) -> bool:
-    """Returns whether a round is to be taken back or the review of a round up to `through` is still open."""
+    through = rounds.closed.number if rounds.closed and reason else rounds.following - behind
     first = review_of(reader).find_first_open_round(reader, job.id)
     return job.rewind_to is not None or (first is not None and first <= through)
 

@@ -57,7 +57,11 @@ def _publish_or_fail(context: Context, job_id: str) -> float | None:
         publication, facts = _build_publication(context, job_id, spec, token)
         spec.price.of(PricedWork(facts.flops, Amount(int(context.chain_facts.unit))), None)
     except MarketError as error:
-        _refuse_job(context, job_id, str(error))
+        with context.begin() as work:
+            job, now, reason = lock_row(work, Job, job_id), context.clock(), str(error)
+            if job.state == JobState.DRAFT:
+                work.set_state_now(job, JobState.FAILED, reason=reason, ended_at=now)
+                record_event(work, job_id, "failed", now, reason=reason)
         return None
     with context.begin() as work:
         job = lock_row(work, Job, job_id)
@@ -88,15 +92,6 @@ def _publish_or_fail(context: Context, job_id: str) -> float | None:
 
 def _raise_gone_blob(digest: Digest) -> None:
     raise NotFound(f"blob {digest} is gone")
-
-
-def _refuse_job(context: Context, job_id: str, reason: str) -> None:
-    now = context.clock()
-    with context.begin() as work:
-        job = lock_row(work, Job, job_id)
-        if job.state == JobState.DRAFT:
-            work.set_state_now(job, JobState.FAILED, reason=reason, ended_at=now)
-            record_event(work, job_id, "failed", now, reason=reason)
 
 
 def _build_publication(context: Context, job_id: str, spec: JobSpec, token: str) -> tuple[Publication, Facts]:

@@ -146,7 +146,7 @@ async def _take_answer(
 
 class HearingsFeature(Feature):
     name = "disputes"
-    needs = ("log",)
+    needs = ("log", "row_checks")
     stages = (hearings,)
     routers = (router,)
     log_records = (hearing_rows.HEARINGS, hearing_rows.ANSWERS, hearing_rows.RULINGS)

@@ -22,6 +22,7 @@ from gradmarket.runner.features.disputes.tracing_runner import TracingRunner
 from gradmarket.runner.market_runner import TaskInputs
 from requester.context import Context
 from requester.dataset import OURS
+from requester.features.row_checks.partition_rows import PartitionRows
 from requester.model_runner import ModelRunner, RunnerPart
 from requester.moves.replay import load_parameter_arrays
 
@@ -95,10 +96,11 @@ def _load_rows(
     manifest, spec = parse_manifest(context.blobs.read(publication.manifest)), publication.spec
     partition = partition_of(manifest, spec, spec.place(offer.round, offer.task))
     rows = task_rows(manifest, spec, offer.round, offer.task)
-    here = partition.link.startswith(OURS) and context.modelling.may_read_partition(manifest, partition)
+    reader = context.modelling.find_part(PartitionRows)
+    here = partition.link.startswith(OURS) and reader.may_read_partition(manifest, partition)
     if here:
         try:
-            arrays: Arrays = context.modelling.held_out(context.blobs, manifest, partition)
+            arrays: Arrays = reader.held_out(context.blobs, manifest, partition)
             return rows, {name: np.ascontiguousarray(array[rows]) for name, array in arrays.items()}, True
         except NotFound:
             pass

@@ -24,6 +24,7 @@ from requester.blobs import Blobs
 from requester.context import Context
 from requester.feature import Feature
 from requester.features.evaluations.evaluator import Evaluator
+from requester.features.row_checks.partition_rows import PartitionRows
 from requester.model_runner import PUBLISHING, ModelRunner, PublishedModel
 from requester.moves import blob_cleanup
 from requester.store import jobs, merges, unneeded
@@ -41,7 +42,7 @@ more to do later.
 def check_held_out(blobs: Blobs, modelling: ModelRunner, manifest: Manifest, partition: Partition) -> None:
     """Reads the partition once, so that a bad one is refused now and not after a round. Raises JobRefused."""
     try:
-        modelling.held_out(blobs, manifest, partition)
+        modelling.find_part(PartitionRows).held_out(blobs, manifest, partition)
     except (Refused, RunnerFailed) as error:
         raise JobRefused("evaluation.partition", f"{partition.name!r} cannot be read: {error}") from error
 
@@ -183,6 +184,7 @@ def choose_best_again(context: Context, work: Work, job: Job) -> None:
 
 class EvaluationsFeature(Feature):
     name = "evaluations"
+    needs = ("row_checks",)
 
     def check_model(self, context: Context, spec: JobSpec, model: PublishedModel, manifest: Manifest) -> None:
         if spec.evaluation is not None:

@@ -11,7 +11,8 @@ from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
 from gradmarket.runner import Runner, RunnerSettings
 from requester.blobs import Blobs
-from requester.model_runner import AT_ONCE, ModelRunner, RunnerPart
+from requester.features.row_checks.partition_rows import AT_ONCE, PartitionRows
+from requester.model_runner import ModelRunner, RunnerPart
 
 METRICS_S: Final = 30.0
 """Seconds of wall time that a job's metrics of all held-out rows may take; other jobs wait meanwhile."""
@@ -45,7 +46,7 @@ class Evaluator(RunnerPart):
         place of the loss. `first`: before the job begins. Raises RunnerTimeout.
         """
         document = blobs.read(publication.evaluation or publication.document)
-        batch = self.modelling.held_out(blobs, manifest, partition)
+        batch = self.modelling.find_part(PartitionRows).held_out(blobs, manifest, partition)
         with self._take_runner(publication.digest, first) as runner:
             runner.turn(publication.digest)
             means = runner.evaluate(document, parameters, batch)

@@ -21,6 +21,7 @@ from requester.blobs import Blobs
 from requester.context import Context
 from requester.dataset import OURS
 from requester.feature import Feature
+from requester.features.row_checks.partition_rows import PartitionRows
 from requester.model_runner import ModelRunner, PublishedModel
 from requester.store.remembered import Remembered
 
@@ -40,8 +41,9 @@ def check_rows(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Ma
     if isinstance(spec.data, ReadyData):
         return
     measured = [manifest.named(spec.evaluation.partition)] if spec.evaluation else []
+    rows = modelling.find_part(PartitionRows)
     for partition in (*list_training_partitions(manifest, spec), *measured):
-        if partition.link.startswith(OURS) and modelling.may_read_partition(manifest, partition):
+        if partition.link.startswith(OURS) and rows.may_read_partition(manifest, partition):
             _check_rows(blobs, modelling, manifest, partition, ranges)
 
 
@@ -75,7 +77,9 @@ def check_first_step(blobs: Blobs, modelling: ModelRunner, publication: Publicat
     if isinstance(spec.model, ReadyModel) or isinstance(spec.data, PrivateData):
         return
     first = next(iter(list_training_partitions(manifest, spec)), None)
-    if first is not None and blobs.has(first.digest) and modelling.may_read_partition(manifest, first):
+    if first is None or not blobs.has(first.digest):
+        return
+    if modelling.find_part(PartitionRows).may_read_partition(manifest, first):
         compute_first_step(modelling, blobs, publication, manifest, first)
 
 
