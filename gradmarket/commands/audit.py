@@ -99,9 +99,14 @@ def archive(
 
 def _read_receipts(path: Path) -> Sequence[KeptReceipt]:
     """Raises Refused for a file without any."""
-    kept = tuple(load_receipts(path))
+    remedy = "name a file of a side's `receipts` folder"
+    if not path.is_file():
+        raise Refused(f"{path} is a folder" if path.is_dir() else f"{path} is not there", remedy)
+    kept, unread = load_receipts(path)
     if not kept:
-        raise Refused(f"{path} has no receipts", "name a file of a side's `receipts` folder")
+        raise Refused(f"{path} has no receipts", remedy)
+    if unread:
+        echo_text(f"{path}: {describe_count(unread, 'lines')} cannot be read, and nothing is known of them", err=True)
     return kept
 
 

@@ -77,7 +77,7 @@ class AuditorHearings(HearingAttendance[str]):
         own = self._sealing.signer, signer_of(self._sealing.key)
         receipts = find_receipts_file(self._folder, domain.instance, opened.offer.job)
         offer, root = opened.offer.struct(), hash_of(opened.root)
-        return OwnAnswer(domain, offer, root, *own, referee, parts, receipts)
+        return OwnAnswer(domain, asked.task, offer, root, *own, referee, parts, receipts)
 
     def _find_referee(self, opened: OpenedAnswer) -> Address:
         """Returns the job's signer in the contract; without a node to ask, the one that its service named before.

@@ -89,15 +89,16 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
     """Raises NotFound for a job that is not there; ServiceProblem, Untrusted and ChainError as a worker does."""
     began = time.monotonic()
     with open_job(plan, progress) as job:
+        _check_receipts(plan, job.record)
         results = [*prove_record(job.record), prove_log(job.record), *_prove_start(job, plan)]
         results += prove_panels(job.record)
         if plan.whole or (plan.sample and plan.claims is None):
             with _open_own_machine(job, plan) as mine:
                 results += _recompute(job, mine, plan, progress)
                 trace = trace_on(mine, job.fetcher, job.record.publication)
-                results += prove_disputes(job.record, trace, plan.receipts)
+                results += prove_disputes(job.record, trace, plan.receipts, time.time())
         else:
-            results += prove_disputes(job.record, None, plan.receipts)
+            results += prove_disputes(job.record, None, plan.receipts, time.time())
         if plan.claims is not None:
             results.append(_claim(job, plan, plan.claims, progress))
         return AuditReport(
@@ -112,6 +113,17 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
             results=results,
             troubles=job.troubles,
             seconds=time.monotonic() - began,
+        )
+
+
+def _check_receipts(plan: AuditPlan, record: JobRecord) -> None:
+    """Raises Refused for receipts of other jobs alone."""
+    others = sorted({kept.job for kept in plan.receipts})
+    if others and record.opened.job not in others:
+        named = ", ".join(map(str, others[:3]))
+        raise Refused(
+            f"the receipts are of job {named} of their chain, and this is job {record.opened.job}",
+            f"name the file of a side's `receipts` folder that ends with -{record.opened.job}.jsonl",
         )
 
 

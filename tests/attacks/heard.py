@@ -14,7 +14,8 @@ from eth_keys.datatypes import PrivateKey
 from gradmarket.auditor import Machine, open_machine
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
 from gradmarket.market.features.disputes.questions import Reply, digest_reply
-from gradmarket.market.features.disputes.transcript import receipt_struct, terms_of
+from gradmarket.market.features.disputes.receipts import receipt_struct
+from gradmarket.market.features.disputes.transcript import terms_of
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.hearing_messages import (
@@ -151,12 +152,14 @@ def a_service_that_shows_another_hearing_than_it_held(scene: Scene) -> str:
 
 def sign_receipts(record: JobRecord, key: PrivateKey) -> list[KeptReceipt]:
     """The receipts of both sides' last answers, as the service gave them."""
-    ((shown, held),) = ((shown, one) for shown in record.evidence.values() for one in shown.hearings or ())
+    heard = ((task, shown, one) for task, shown in record.evidence.items() for one in shown.hearings or ())
+    ((task, shown, held),) = heard
     receipts = []
     for said in held.questions[-1].answers:
         roots = hash_of(held.roots[0]), hash_of(held.roots[1])
-        fields: dict[str, Any] = {"job": shown.offer.job, "offer": shown.offer_digest, "sides": held.sides}
-        fields |= {"roots": roots, "side": said.side, "number": len(held.questions) - 1, "said": said.said}
+        fields: dict[str, Any] = {"job": shown.offer.job, "task": task, "offer": shown.offer_digest}
+        fields |= {"sides": held.sides, "roots": roots}
+        fields |= {"side": said.side, "number": len(held.questions) - 1, "said": said.said}
         kept = KeptReceipt(**fields, at=said.at, signature=bytes(65))
         signature = sign_digest(key, digest_struct(record.domain, receipt_struct(kept)))
         receipts.append(kept.model_copy(update={"signature": signature}))

@@ -27,9 +27,9 @@ from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import LogHead
-from gradmarket.market.terms import Digest, Hash, JobId, TaskState, Units
+from gradmarket.market.terms import Address, Digest, Hash, JobId, TaskId, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedEvidence
-from gradmarket.market.wire.hearing_messages import AuditorQuestion
+from gradmarket.market.wire.hearing_messages import AuditorQuestion, KeptReceipt
 from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.mistakes import CODE
 from gradmarket.public_audit.job_proof import BatchOnChain, Clause, ClauseResult, JobRecord, prove_record
@@ -46,6 +46,20 @@ from worker.protocol.client import MarketClient
 GONE: Final = "http://127.0.0.1:9"
 """A market's address where nobody answers (RFC 863)."""
 OTHER: Final = "blake3:" + "0" * 64
+SIDES: Final = Address("0x" + "11" * 20), Address("0x" + "22" * 20)
+OTHERS: Final = KeptReceipt(
+    job=999,
+    task=TaskId("t"),
+    offer=Hash(bytes(32)),
+    sides=SIDES,
+    roots=(Hash(bytes(32)), Hash(bytes(32))),
+    side=SIDES[0],
+    number=0,
+    said=Hash(bytes(32)),
+    at=0,
+    signature=bytes(65),
+)
+"""A receipt of another job."""
 PLAIN: Final[dict[str, Any]] = {
     "name": "to be audited",
     "model": {"architecture": "mlp", "arguments": {"hidden": [8]}},
@@ -575,6 +589,10 @@ def test_an_archive_of_another_job_is_no_mirror(town: Service, archived: Path, t
         (["URL", "JOB", "--mirror", "ARCHIVE/v1"], "has no archive.json"),
         (["URL", "JOB", "--mirror", "http://127.0.0.1:9"], "no mirror has an archive of job JOB"),
         (["URL", "JOB", "--mirror", "ARCHIVE"], "no mirror has an archive of job JOB"),
+        (["URL", "JOB", "--receipts", "ARCHIVE/nowhere"], "ARCHIVE/nowhere is not there"),
+        (["URL", "JOB", "--receipts", "ARCHIVE/v1"], "ARCHIVE/v1 is a folder"),
+        (["URL", "JOB", "--receipts", "ARCHIVE/junk"], "ARCHIVE/junk has no receipts"),
+        (["URL", "JOB", "--receipts", "ARCHIVE/others"], "the receipts are of job 999 of their chain"),
     ],
 )
 def test_mistakes_get_two_sentences(
@@ -583,6 +601,8 @@ def test_mistakes_get_two_sentences(
     archive = tmp_path / "archive"
     (archive / "v1").mkdir(parents=True)
     (archive / "archive.json").write_text("{}")
+    (archive / "junk").write_bytes(bytes(range(256)))
+    (archive / "others").write_text(OTHERS.model_dump_json() + "\n")
 
     def fill(text: str) -> str:
         return text.replace("URL", town.place.url).replace("JOB", plain).replace("ARCHIVE", str(archive))

@@ -25,7 +25,14 @@ from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, Rep
 from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.wire.evidence import PublishedAudit, PublishedEvidence
 from gradmarket.market.wire.framing import HEAD
-from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafProof, PublishedHead, PublishedRestart
+from gradmarket.market.wire.log_proofs import (
+    ConsistencyProof,
+    LeafHashes,
+    LeafKind,
+    LeafProof,
+    PublishedHead,
+    PublishedRestart,
+)
 from gradmarket.market.wire.poll import (
     Answer,
     CommitmentRequest,
@@ -103,6 +110,8 @@ class FakeMarket:
     """Paid, and left out of the published payments."""
     shown: dict[str, PublishedEvidence] = field(default_factory=dict)
     """Its published tasks."""
+    unwell: set[str] = field(default_factory=set)
+    """Tasks at which it fails."""
     found: list[PublishedAudit] = field(default_factory=list)
     """Its published audits."""
     record: WorkerView | None = None
@@ -474,6 +483,10 @@ def _serve_dealings(app: FastAPI, fake_market: FakeMarket) -> None:
 
     @app.get("/v1/jobs/{job_id}/tasks/{task}")
     def evidence(job_id: str, task: str) -> PublishedEvidence:
+        if task in fake_market.unwell:
+            raise HTTPException(500, "out of order")
+        if task not in fake_market.shown:
+            raise HTTPException(404, f"no task {task}")
         return fake_market.shown[task]
 
     @app.get("/v1/jobs/{job_id}/verdicts")
@@ -481,6 +494,9 @@ def _serve_dealings(app: FastAPI, fake_market: FakeMarket) -> None:
         told = [(row, fake_market.verdict(row)) for row in fake_market.rows.values() if row.state not in EARLY]
         items = [{"worker": row.worker, **verdict.model_dump(mode="json")} for row, verdict in told]
         return {"items": items, "next": None}
+
+
+HEARD = (LeafKind.HEARING, LeafKind.ANSWERS)
 
 
 def _serve_log(app: FastAPI, fake_market: FakeMarket) -> None:
@@ -502,7 +518,8 @@ def _serve_log(app: FastAPI, fake_market: FakeMarket) -> None:
         return LeafHashes(first=first, hashes=tuple(map(Hash, fake_market.log_tree().leaves[first:size])))
 
     @app.get("/v1/jobs/{job_id}/log/leaves/{kind}")
-    def leaf(job_id: str, kind: str, about: str, size: int) -> LeafProof:  # each record has one kind
+    def leaf(job_id: str, kind: str, about: str, size: int) -> LeafProof:
+        about = f"{kind} {about}" if kind in HEARD else about  # each other record has one kind
         if about not in fake_market.logged:
             raise HTTPException(404, "no such leaf")
         number, tree = list(fake_market.logged).index(about), GrowingTree(map(hash_leaf, fake_market.logged.values()))

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
@@ -11,16 +12,23 @@ from typer.testing import CliRunner
 from gradmarket.archives.archive_index import BLOBS, INDEX, ArchiveIndex
 from gradmarket.cli import app
 from gradmarket.market.digests import blob_digest
+from gradmarket.market.features.disputes.receipts import receipt_struct
+from gradmarket.market.features.log.job_log import encode_hearing
 from gradmarket.market.features.log.merkle import hash_leaf
+from gradmarket.market.messages import LogHead
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Hash, JobState
+from gradmarket.market.terms import Hash, JobState, TaskState
 from gradmarket.market.views.job_views import ListedJob
+from gradmarket.market.wire.evidence import PublishedEvidence
+from gradmarket.market.wire.hearing_messages import AskedInHearing, KeptReceipt, PublishedHearing, SaidInHearing
+from gradmarket.market.wire.poll import digest_of, hash_of
 from tests.lanes import leave_to_full
 from tests.onchain import NewKey
 from tests.public_audit.folder_server import serve_folder
 from tests.worker.conftest import Verified
-from tests.worker.fake_market import FakeMarket
+from tests.worker.fake_market import FALSE_ROOT, OTHER, FakeMarket, other
 from tests.worker.test_worker_verify import Outvoted, settle, write_log
+from worker.features.disputes.kept_receipts import find_receipts_file
 from worker.features.verify import self_check
 from worker.markets.worker_context import WorkerContext
 from worker.protocol import records
@@ -177,6 +185,50 @@ def test_a_rejection_is_proven_by_a_mirror_and_other_bytes_prove_nothing(
     assert (code, "is not proven: no mirror serves" in said, "has other bytes" in said) == (0, True, True), said
     code, said = verify(context.settings.data, lying, honest)
     assert (code, "proves 1 rejections" in said) == (0, True), "of each blob one right copy is enough"
+
+
+@pytest.mark.parametrize("hides", ["nothing", "the evidence", "the leaf"])
+def test_receipts_are_held_against_a_mirror_whose_evidence_alone_shows_nothing_of_the_requester(
+    fake_market: FakeMarket, gone: Callable[[], WorkerContext], worker_key: PrivateKey, tmp_path: Path, hides: str
+) -> None:
+    """A hearing that the batch's head does not cover was left out by the requester; other bytes are the mirror's."""
+    context = gone()
+    record = next(iter(records.load_records(context.settings.data, context.domain, fake_market.job.id)))
+    row, path = fake_market.rows[record.lease.replica], context.settings.data / "receipts"
+    assert record.root is not None
+    offer, sides = fake_market.offer_digest(row), (context.address, OTHER)
+    fields: dict[str, Any] = {"job": fake_market.job.id, "task": record.lease.task, "offer": offer, "sides": sides}
+    fields |= {"roots": (record.root, hash_of(FALSE_ROOT)), "side": sides[0], "number": 0, "said": Hash(bytes(32))}
+    unsigned = KeptReceipt(**fields, at=7, signature=bytes(65))
+    kept = other(unsigned, signature=fake_market.sign(receipt_struct(unsigned), fake_market.job.signer))
+    path.mkdir()
+    find_receipts_file(context.settings.data, context.domain.instance, fake_market.job.id).write_text(
+        kept.model_dump_json()
+    )
+    said = SaidInHearing(side=sides[0], said=kept.said, signature=bytes(65), size=1, at=7)
+    asked = AskedInHearing(asked="root", level=0, place=0, until=60, signature=bytes(65), answers=(said,))
+    roots = digest_of(kept.roots[0]), digest_of(kept.roots[1])
+    hearing = PublishedHearing(sides=sides, roots=roots, answer_s=60, most_values=1, across=False, questions=(asked,))
+    fake_market.shown[record.lease.task] = PublishedEvidence(
+        state=TaskState.FINAL,
+        offer=record.lease.offer,
+        offer_digest=offer,
+        offer_signature=record.lease.signature,
+        waves=(),
+        replicas=(),
+        hearings=() if hides == "the evidence" else (hearing,),
+    )
+    write_log(fake_market)
+    if hides != "the leaf":
+        fake_market.logged["hearing"] = encode_hearing(offer, *sides)
+    tree = fake_market.log_tree()
+    head = LogHead(fake_market.job.id, len(tree), Hash(tree.compute_root()))
+    settle(fake_market, worker_key, [0, 1, 2], head)
+    code, told = verify(context.settings.data, archive(fake_market, tmp_path / "mirror"))
+    assert code == (hides == "the leaf"), told
+    assert ("lacks the beginning of its hearing" in told) is (hides == "the leaf")
+    assert ("by the mirror's evidence: the hearing of" in told) is (hides == "the evidence")
+    assert ("all is proven" in told) is (hides == "nothing")
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def open_hearings(market: HearingMarket, folder: Path) -> OwnHearings:
     held = {
         name: SimpleNamespace(
             replica=name,
-            lease=SimpleNamespace(job="j"),
+            lease=SimpleNamespace(job="j", task=str(name)),
             offer=offer,
             prepared=SimpleNamespace(root=digest_of(terms_of(task(), lie_about("call", "backward")).roots[0])),
         )
@@ -236,7 +236,7 @@ def test_a_worker_that_is_started_anew_goes_on_with_its_hearing(tmp_path: Path) 
 
 
 def receipts_in(folder: Path) -> list[int]:
-    return [kept.number for path in sorted((folder / "receipts").glob("*")) for kept in load_receipts(path)]
+    return [kept.number for path in sorted((folder / "receipts").glob("*")) for kept in load_receipts(path).receipts]
 
 
 def test_a_worker_keeps_each_answer_s_receipt_after_its_replica_is_forgotten(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`wallet verify` against markets on a real chain: the honest one is proven, each lie is found and named."""
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,14 @@ from contracts import calls
 from contracts.log_heads import build_head_group
 from contracts.packing import PackedGroup
 from gradmarket.cli import app
-from gradmarket.market.features.disputes.transcript import receipt_struct
-from gradmarket.market.features.log.job_log import encode_answers, encode_verdict
+from gradmarket.market.features.disputes.receipts import receipt_struct
+from gradmarket.market.features.log.job_log import (
+    RESTORED,
+    encode_answers,
+    encode_hearing,
+    encode_restart,
+    encode_verdict,
+)
 from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.features.verify import Finding
 from gradmarket.market.messages import Commitment, LogHead, Outcome, Verdict
@@ -26,7 +33,14 @@ from gradmarket.market.rules.secrets import seal_commitment
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, PublishedWave
-from gradmarket.market.wire.hearing_messages import AskedInHearing, KeptReceipt, PublishedHearing, SaidInHearing
+from gradmarket.market.wire.hearing_messages import (
+    AskedInHearing,
+    KeptReceipt,
+    PublishedHearing,
+    SaidInHearing,
+    SignedRuling,
+)
+from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.market.wire.poll import SignedVerdict, WaveOpened, digest_of, hash_of
 from tests.lanes import FULL, leave_to_full
 from tests.onchain import NewKey
@@ -292,48 +306,154 @@ def test_a_rejection_is_proven_by_what_the_market_publishes_or_it_is_named(
         assert bool(faults) == bool(found), found
 
 
-def test_an_answer_whose_receipt_the_market_gave_and_that_it_does_not_show_is_named_and_kept_as_evidence(
-    fake_market: FakeMarket,
-    worked: Callable[[], WorkerContext],
-    verified: Verified,
-    monkeypatch: pytest.MonkeyPatch,
-    new_key: NewKey,
-) -> None:
-    """Its referee heard the worker and another one of the task, whose answers are not its own."""
+@dataclass
+class Heard:
+    """A worker that was heard by its referee, and what an honest market shows of it."""
+
+    market: FakeMarket
+    record: ReplicaRecord
+    kept: KeptReceipt
+    receipts: Path
+    plain: PublishedEvidence
+    hearing: PublishedHearing
+
+    def show(self, *hearings: PublishedHearing, **changes: Any) -> None:
+        self.market.shown[self.record.lease.task] = other(self.plain, **{"hearings": hearings} | changes)
+
+    def write(self, *receipts: KeptReceipt, cut: str = "") -> None:
+        self.receipts.write_text("".join(kept.model_dump_json() + "\n" for kept in receipts) + cut)
+
+    def sign(self, **changes: Any) -> KeptReceipt:
+        kept = other(self.kept, **changes)
+        return other(kept, signature=self.market.sign(receipt_struct(kept), self.market.job.signer))
+
+    def log(self, *answered: int, began: bool = True, judged: bool = False, folder: Path | None = None) -> None:
+        """The log has the hearing's beginning, these numbers of answers, and the verdict that followed."""
+        offer, about = self.kept.offer, f"{self.record.lease.task}/0"
+        leaves = {f"hearing {about}": encode_hearing(offer, *self.kept.sides)} if began else {}
+        leaves |= {f"answers {about}": encode_answers(offer, *self.kept.sides, *answered)} if answered else {}
+        verdict = self.record.verdict
+        if judged:
+            name, code = f"{self.record.lease.replica}/{verdict.outcome}", verdict.outcome or 0
+            leaves[name] = encode_verdict(offer, self.kept.side, code, verdict.signature or b"")
+        self.market.shows_head, self.market.logged = True, {"first": b"first", **leaves}
+        for path in folder.iterdir() if folder is not None and folder.is_dir() else ():
+            path.unlink()  # what was told before is no history of this one
+
+
+@pytest.fixture
+def heard(
+    fake_market: FakeMarket, worked: Callable[[], WorkerContext], monkeypatch: pytest.MonkeyPatch, new_key: NewKey
+) -> Heard:
+    """Another one of the task was heard too, and what that answered is not its own."""
     outvoted = Outvoted(fake_market, (new_key(), new_key()))
     monkeypatch.setattr(fake_market, "most", 1)
     monkeypatch.setattr(fake_market, "wave", outvoted.wave)
     monkeypatch.setattr(fake_market, "verdict", outvoted.verdict)
     context = worked()
     (record,) = records.load_records(context.settings.data, context.domain, fake_market.job.id)
-    plain, me, other_side = outvoted.evidence(record), context.address, address_of(outvoted.keys[0])
+    plain, sides = outvoted.evidence(record), (context.address, address_of(outvoted.keys[0]))
     assert record.root is not None
-    sides, roots = (me, other_side), (record.root, hash_of(FALSE_ROOT))
-    fields: dict[str, Any] = {"job": fake_market.job.id, "offer": plain.offer_digest, "sides": sides, "roots": roots}
-    kept = KeptReceipt(**fields, number=0, side=me, said=Hash(b"\1" * 32), at=0, signature=bytes(65))
-    kept = other(kept, signature=fake_market.sign(receipt_struct(kept), fake_market.job.signer))
+    roots = (record.root, hash_of(FALSE_ROOT))
+    fields: dict[str, Any] = {"job": fake_market.job.id, "task": record.lease.task, "offer": plain.offer_digest}
+    fields |= {"sides": sides, "roots": roots, "side": sides[0], "number": 0, "said": Hash(b"\1" * 32)}
+    kept = KeptReceipt(**fields, at=7, signature=bytes(65))
+    said = SaidInHearing(side=sides[0], said=kept.said, signature=bytes(65), size=1, at=7)
+    asked = AskedInHearing(asked="root", level=0, place=0, until=60, signature=bytes(65), answers=(said,))
+    ruling = SignedRuling(wrong=(sides[0],), leaf=None, why="so", signature=bytes(65))
+    shown: dict[str, Any] = {"sides": sides, "roots": tuple(map(digest_of, roots)), "questions": (asked,)}
+    hearing = PublishedHearing(**shown, answer_s=60, most_values=1, across=False, ruling=ruling)
     path = find_receipts_file(context.settings.data, context.domain.instance, fake_market.job.id)
     path.parent.mkdir()
-    path.write_text(kept.model_dump_json() + "\n{")  # a crash cut the next one short
-    said = SaidInHearing(side=me, said=kept.said, signature=bytes(65), size=1, at=0)
-    asked = AskedInHearing(asked="root", level=0, place=0, until=60, signature=bytes(65), answers=(said,))
-    digests = tuple(map(digest_of, roots))
-    shown = PublishedHearing(sides=sides, roots=digests, answer_s=60, most_values=1, across=False, questions=(asked,))
-    answers = other(shown, questions=(other(asked, answers=()),))
-    for hearings, hidden in [((shown,), False), ((answers,), True), ((), True), (None, True)]:
-        fake_market.shown[record.lease.task] = other(plain, hearings=hearings)
+    found = Heard(fake_market, record, kept, path, plain, hearing)
+    found.kept = found.sign()
+    found.write(found.kept)
+    found.show(hearing)
+    found.log(1, 0, judged=True)
+    return found
+
+
+def test_an_answer_whose_receipt_the_market_gave_and_that_it_does_not_show_is_named_and_kept_as_evidence(
+    heard: Heard, verified: Verified, tmp_path: Path
+) -> None:
+    heard.write(heard.kept, cut="{")  # a crash cut the next one short
+    unsaid = other(heard.hearing, questions=(other(heard.hearing.questions[0], answers=()),))
+    other_run = other(heard.hearing, run=0)
+    for hearings, hidden in [((heard.hearing,), False), ((unsaid,), True), ((other_run,), True), ((), True)]:
+        heard.show(*hearings)
         assert ("hidden_answer" in verified()[1]) is hidden
-    fake_market.shown[record.lease.task] = other(plain, hearings=(), replicas=())
-    assert "hidden_answer" not in verified()[1], "nothing is shown of the task yet"
-    fake_market.shown[record.lease.task] = other(plain, hearings=(shown,))
-    fake_market.shows_head, heads = True, context.settings.data / "heads"
-    for said in (1, 0):  # the log, which is the same for all, has another number than this worker is shown
-        fake_market.logged = {f"{record.lease.task}/0": encode_answers(plain.offer_digest, *sides, said, 0)}
-        assert ("hidden_answer" in verified()[1]) is (said == 0)
-        for path in heads.iterdir():  # the second log is no history of the first
-            path.unlink()
-    known = [line for _, line in open_account_store(context.settings.data, me).grievances()]
-    assert any(kept.signature.hex() in line for line in known)
+    (_, line), *_ = open_account_store(tmp_path, heard.kept.side).grievances()
+    assert heard.kept.signature.hex() in line
+
+
+@pytest.mark.parametrize(
+    ("log", "found"),
+    [
+        ({"answered": (1, 0), "judged": True}, "all is proven"),
+        ({"answered": (0, 0), "judged": True}, "another number of answers"),
+        ({"judged": True}, "another number of answers"),
+        ({"answered": (1, 0), "began": False, "judged": True}, "lacks its beginning"),
+        ({"began": False}, "2 things are not proven"),
+    ],
+)
+def test_the_log_of_a_verdict_has_its_hearing_too_and_one_before_it_proves_nothing(
+    heard: Heard, tmp_path: Path, log: dict[str, Any], found: str
+) -> None:
+    heard.log(*log.pop("answered", ()), **log)
+    done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(tmp_path)])
+    assert found in done.output, done.output
+    assert ("its referee has an answer" in done.output) is ("prove" not in found), done.output
+
+
+def test_what_the_market_does_not_show_is_not_called_proven(heard: Heard, verified: Verified, tmp_path: Path) -> None:
+    def verify() -> str:
+        done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(tmp_path)])
+        assert "Traceback" not in done.output
+        assert "hidden_answer" not in verified()[1], done.output
+        return done.output
+
+    assert "1 job: all is proven." in verify()
+    later = heard.sign(offer=Hash(b"\2" * 32), task="task-9")
+    heard.write(heard.kept, later)
+    heard.market.shown["task-9"] = other(heard.plain, offer_digest=later.offer, replicas=(), hearings=())
+    said = verify()
+    assert "its answers about task task-9, which the market does not show yet" in said
+    assert "no lie is found, and 1 thing is not proven, as said above: run it again later" in said
+    heard.market.unwell = {"task-9"}
+    assert "what became of its answers about task task-9: The service refused: 500" in verify()
+    heard.write(heard.kept, other(heard.kept, said=Hash(b"\3" * 32)))
+    assert "that the job's signer did not sign" in verify()
+
+
+@pytest.mark.parametrize("gone", ["left out", "shown empty"])
+def test_a_task_of_which_the_market_shows_nothing_although_it_signed_a_receipt_is_named(
+    heard: Heard, verified: Verified, gone: str
+) -> None:
+    """No verdict of it came: the worker has its receipt alone."""
+    later = heard.sign(offer=Hash(b"\2" * 32), task="task-9")
+    heard.write(heard.kept, later)
+    if gone == "shown empty":
+        heard.market.shown["task-9"] = other(heard.plain, offer_digest=later.offer, replicas=(), hearings=())
+        heard.market.state = "finished"
+    assert "hidden_answer" in verified()[1]
+    admitted = int(time.time())
+    tree = heard.market.log_tree()
+    number, kept = len(tree), LogHead(heard.market.job.id, len(tree), Hash(tree.compute_root()))
+    heard.market.logged["restart"] = encode_restart(RESTORED, kept, admitted)
+    heard.market.restarts = (PublishedRestart(number=number, batch=RESTORED, at=admitted),)
+    assert "hidden_answer" not in verified()[1], "the service lost it, and its log admits that"
+
+
+def test_a_receipts_file_that_cannot_be_read_is_said_in_one_sentence(heard: Heard, tmp_path: Path) -> None:
+    heard.write(heard.kept, cut="{\n\xff\n")
+    done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(tmp_path)])
+    assert f"2 lines of {heard.receipts} cannot be read" in done.output
+    heard.receipts.unlink()
+    heard.receipts.mkdir()
+    done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(tmp_path)])
+    assert f"{heard.receipts} cannot be read: Is a directory" in done.output
+    assert "Traceback" not in done.output
+    assert "1 thing is not proven" in done.output
 
 
 def forged_verdict(record: ReplicaRecord) -> ReplicaRecord:

@@ -113,6 +113,8 @@ class KeptReceipt(Wire):
 
     job: Number
     """The chain's number of the job."""
+    task: TaskId = Field(max_length=64)
+    """The service's name of the task, which is not signed."""
     offer: HashField
     sides: tuple[AddressField, AddressField]
     roots: tuple[HashField, HashField]

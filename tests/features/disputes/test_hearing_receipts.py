@@ -9,12 +9,21 @@ from sqlalchemy import delete, select
 
 from gradmarket.market.errors import NotFound, SignatureRefused
 from gradmarket.market.features.disputes.questions import HEARING_S
-from gradmarket.market.features.disputes.transcript import (
-    find_receipt_fault,
-    find_transcript_faults,
+from gradmarket.market.features.disputes.receipts import (
+    OTHER_JOB,
+    UNSIGNED,
+    JudgedReceipt,
+    ReceiptScope,
+    judge_receipt,
     receipt_struct,
+)
+from gradmarket.market.features.disputes.transcript import (
+    find_transcript_faults,
     terms_of,
 )
+from gradmarket.market.features.log.job_log import RESTORED, encode_restart
+from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
+from gradmarket.market.messages import LogHead
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Hash, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
@@ -25,7 +34,7 @@ from gradmarket.market.wire.hearing_messages import (
     SignedRuling,
     build_ruling,
 )
-from gradmarket.market.wire.log_proofs import LeafKind
+from gradmarket.market.wire.log_proofs import LeafKind, PublishedRestart
 from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord
 from requester.features.disputes import hearing_exchange
@@ -49,7 +58,12 @@ def say(market: MarketFixture, worker: SimWorker, body: bytes) -> KeptReceipt:
     door = hearing_exchange.admit_answer(market.context, worker.address, said)
     receipt = hearing_exchange.store_answer(market.context, worker.address, door, said, body, len(body))
     task = market.task()
-    fields: dict[str, Any] = {"job": task.offer.job, "offer": task.offer_digest, **receipt.model_dump()}
+    fields: dict[str, Any] = {
+        "job": task.offer.job,
+        "task": task.id,
+        "offer": task.offer_digest,
+        **receipt.model_dump(),
+    }
     return KeptReceipt(**fields, sides=asked.sides, roots=asked.roots, side=said.side, said=said.said)
 
 
@@ -68,6 +82,16 @@ def show(market: MarketFixture, task: int = -1) -> PublishedEvidence:
     return PublishedEvidence.model_validate(shown.model_dump(mode="json"))
 
 
+def judge(market: MarketFixture, receipt: KeptReceipt, shown: PublishedEvidence | None) -> JudgedReceipt:
+    scope = ReceiptScope(market.context.domain, market.context.signer_address, market.task().offer.job)
+    return judge_receipt(scope, receipt, shown)
+
+
+def sign(market: MarketFixture, receipt: KeptReceipt) -> KeptReceipt:
+    """A receipt that the service signs anew, with other words."""
+    return receipt.model_copy(update={"signature": market.context.sign(receipt_struct(receipt))})
+
+
 def rule_silence(market: MarketFixture, held: PublishedHearing, side: str) -> PublishedHearing:
     """What a service would show that drops the last answer of a side, and rules that it was silent."""
     (*before, last) = held.questions
@@ -81,17 +105,29 @@ def rule_silence(market: MarketFixture, held: PublishedHearing, side: str) -> Pu
 
 
 def prove(
-    market: MarketFixture, evidence: PublishedEvidence, *receipts: KeptReceipt, logged: bool = True
+    market: MarketFixture,
+    evidence: PublishedEvidence | None,
+    *receipts: KeptReceipt,
+    logged: bool = True,
+    restored_at: int | None = None,
+    kept: int = 0,
 ) -> ClauseResult:
-    """Audits what is shown; the service leaves out the numbers of answers where they are not `logged`."""
+    """Audits what is shown, or nothing; the service leaves out the numbers of answers where they are not `logged`, and
+    admits a restore from a copy with the first `kept` leaves."""
     with market.context.begin() as work:
         job = work.get_one(Job, market.job)
         publication = jobs.load_publication(job)
         leaf_rows.append_leaves(work, job)
-        rows = work.session.scalars(select(LogLeaf).where(LogLeaf.job_id == job.id)).all()
-        log = SimpleNamespace(leaves=[row.hash for row in rows if logged or row.kind != LeafKind.ANSWERS])
-    opened, domain = SimpleNamespace(signer=market.context.signer_address), market.context.domain
-    told = {market.task().id: evidence}
+        rows = work.session.scalars(select(LogLeaf).where(LogLeaf.job_id == job.id).order_by(LogLeaf.number)).all()
+        leaves = [row.hash for row in rows if logged or row.kind != LeafKind.ANSWERS]
+    chain_job, restarts = market.task().offer.job, list[PublishedRestart]()
+    if restored_at is not None:
+        copy = LogHead(chain_job, kept, Hash(GrowingTree(leaves[:kept]).compute_root()))
+        leaves = [*leaves[:kept], Hash(hash_leaf(encode_restart(RESTORED, copy, restored_at)))]
+        restarts.append(PublishedRestart(number=kept, batch=RESTORED, at=restored_at))
+    log = SimpleNamespace(leaves=leaves, head=SimpleNamespace(restarts=restarts), carried={})
+    opened = SimpleNamespace(signer=market.context.signer_address, job=chain_job)
+    domain, told = market.context.domain, {} if evidence is None else {market.task().id: evidence}
     record = SimpleNamespace(evidence=told, domain=domain, opened=opened, publication=publication, log=log)
     (result,) = prove_disputes(cast(JobRecord, record), None, receipts)
     return result
@@ -121,9 +157,8 @@ def test_a_side_that_is_shown_its_answer_and_ruled_silent_is_contradicted_by_its
     evidence, honest, _ = hear(market)
     (held,) = evidence.hearings or ()
     ruled = held.model_copy(update={"ruling": rule_silence(market, held, honest.side).ruling})
-    domain, signer = market.context.domain, market.context.signer_address
-    assert "lost by silence" in find_receipt_fault(domain, signer, (ruled,), honest)
-    assert find_receipt_fault(domain, signer, (held,), honest) == ""
+    assert "lost by silence" in judge(market, honest, evidence.model_copy(update={"hearings": (ruled,)})).fault
+    assert judge(market, honest, evidence) == ("", "")
 
 
 def test_a_hearing_that_a_service_hides_is_found_by_its_leaf_and_by_each_receipt(new_floor: NewFloor) -> None:
@@ -173,26 +208,54 @@ def test_a_receipt_counts_for_one_hearing_and_one_time(new_floor: NewFloor, chan
     """A side's clock rests on the signed time, and no later hearing of the same answers covers a hidden one."""
     market = traced(new_floor)
     evidence, receipt, _ = hear(market)
-    domain, signer = market.context.domain, market.context.signer_address
-    assert find_receipt_fault(domain, signer, evidence.hearings or (), receipt) == ""
-    other = receipt.model_copy(update={change: 1})
-    other = other.model_copy(update={"signature": market.context.sign(receipt_struct(other))})
-    assert why in find_receipt_fault(domain, signer, evidence.hearings or (), other)
+    assert judge(market, receipt, evidence) == ("", "")
+    other = sign(market, receipt.model_copy(update={change: 1}))
+    assert why in judge(market, other, evidence).fault
 
 
 @pytest.mark.parametrize("change", ["signature", "said", "roots", "run", "at", "job"])
 def test_a_receipt_that_nobody_signed_convicts_nobody(new_floor: NewFloor, change: str) -> None:
     market = traced(new_floor)
     evidence, receipt, _ = hear(market)
-    domain, signer = market.context.domain, market.context.signer_address
+    domain = market.context.domain
     other = {"said": Hash(bytes(32)), "roots": receipt.roots[::-1], "run": 1, "at": 1, "job": 7}
     forged = receipt.model_copy(update={change: other.get(change, b"")})
     forged = forged.model_copy(
         update={"signature": sign_digest(market.workers[0].key, digest_struct(domain, receipt_struct(forged)))}
     )
-    assert find_receipt_fault(domain, signer, evidence.hearings or (), forged) == ""
-    assert find_receipt_fault(domain, signer, (), forged) == ""
-    assert find_receipt_fault(domain, signer, (), receipt) != ""
+    for shown in (evidence, None):
+        assert judge(market, forged, shown) == ("", UNSIGNED)
+    assert judge(market, receipt, None).fault
+    assert f"1 receipt {UNSIGNED}" in prove(market, evidence, forged).unseen
+    assert prove(market, evidence, forged).faults == ()
+
+
+def test_a_task_that_a_service_leaves_out_is_a_fault_by_each_receipt_of_its_job(new_floor: NewFloor) -> None:
+    market = traced(new_floor)
+    evidence, receipt, _ = hear(market)
+    assert prove(market, evidence, receipt).faults == ()
+    (fault,) = prove(market, None, receipt).faults
+    assert fault.about == f"task {receipt.task}"
+    assert f"no task of offer 0x{receipt.offer.hex()} is shown" in fault.detail
+    elsewhere = prove(market, evidence, sign(market, receipt.model_copy(update={"job": receipt.job + 1})))
+    assert elsewhere.faults == ()
+    assert f"1 receipt {OTHER_JOB}" in elsewhere.unseen
+
+
+@pytest.mark.parametrize(("later_s", "ended", "excused"), [(0, False, True), (-3600, False, False), (0, True, False)])
+def test_answers_before_a_restore_that_the_log_admits_may_be_lost_but_for_those_of_hearings_that_it_has(
+    new_floor: NewFloor, later_s: int, ended: bool, excused: bool
+) -> None:
+    market = traced(new_floor)
+    _, receipt, _ = hear(market)
+    with market.context.begin() as work:
+        leaf_rows.append_leaves(work, work.get_one(Job, market.job))
+        whole = leaf_rows.count_leaves(work, market.job)
+    kept, at = whole if ended else 1, receipt.at + later_s
+    found = prove(market, None, receipt, restored_at=at, kept=kept)
+    assert (found.faults == ()) is excused
+    note = f"1 receipt from before a restore at Unix time {at}, as leaf {kept} of the log admits"
+    assert any(note in unseen for unseen in found.unseen) is excused
 
 
 @pytest.mark.parametrize("began", [True, False])

@@ -18,11 +18,11 @@ from gradmarket.market.features.disputes.questions import Reply
 from gradmarket.market.features.disputes.side import Side
 from gradmarket.market.messages import Offer
 from gradmarket.market.signing import Domain, Signer, digest_struct
-from gradmarket.market.terms import Address, Hash
+from gradmarket.market.terms import Address, Hash, TaskId
 from gradmarket.market.wire.hearing_messages import HearingReceipt
 from gradmarket.runner.features.disputes.traced_course import TracedCourse
 from worker.features.disputes.attended_answer import AttendedAnswer, LentCourse
-from worker.features.disputes.kept_receipts import keep_receipt
+from worker.features.disputes.kept_receipts import build_receipt, keep_receipt
 
 Name = TypeVar("Name", bound=str)
 LOOK_S: Final = 0.5
@@ -36,10 +36,11 @@ REST_S: Final = 5.0
 
 @dataclass(frozen=True)
 class OwnAnswer:
-    """An answer of this machine: `root` is its payload's. `parts_file`: as in AttendedAnswer. `receipts_file`: of the
-    job's hearings."""
+    """An answer of this machine to a task: `root` is its payload's. `parts_file`: as in AttendedAnswer.
+    `receipts_file`: of the job's hearings."""
 
     domain: Domain
+    task: TaskId
     offer: Offer
     root: Hash
     address: Address
@@ -147,7 +148,8 @@ class HearingAttendance(ABC, Generic[Name]):
         """Keeps the receipt of an answer that was brought; on a full disk the answer counts all the same."""
         try:
             own = self.find_answer(name, put)
-            keep_receipt(own.receipts_file, own.domain, own.offer, own.referee, put, reply, receipt)
+            kept = build_receipt(own.domain, own.task, own.offer, put, reply, receipt)
+            keep_receipt(own.receipts_file, own.domain, own.referee, kept)
         except (OSError, MarketError) as error:
             self.report_progress(f"Could not keep the receipt of an answer about {name}: {error}", name)
 

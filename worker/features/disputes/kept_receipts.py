@@ -3,19 +3,20 @@
 One file for each job of each chain, one JSON object per line, newest last; `gradmarket audit --receipts` reads it too.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.disputes.questions import Reply, digest_reply
-from gradmarket.market.features.disputes.transcript import receipt_struct
+from gradmarket.market.features.disputes.receipts import receipt_struct
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain, digest_struct
-from gradmarket.market.terms import Address, Hash
+from gradmarket.market.terms import Address, Hash, TaskId
 from gradmarket.market.wire.hearing_messages import HearingReceipt, KeptReceipt
 from worker import durable
 
@@ -24,31 +25,52 @@ def find_receipts_file(folder: Path, instance: Hash, chain_job: int) -> Path:
     return folder / "receipts" / f"{instance.hex()}-{chain_job}.jsonl"
 
 
-def keep_receipt(
-    path: Path, domain: Domain, offer: Offer, referee: Address, put: PutQuestion, reply: Reply, receipt: HearingReceipt
-) -> None:
-    """Appends the receipt of a reply. Raises Refused where the referee did not sign it."""
-    kept = KeptReceipt(
+def build_receipt(
+    domain: Domain, task: TaskId, offer: Offer, put: PutQuestion, reply: Reply, receipt: HearingReceipt
+) -> KeptReceipt:
+    """Returns the receipt of a reply with all that it is about."""
+    return KeptReceipt(
         job=offer.job,
+        task=task,
         offer=digest_struct(domain, offer),
         sides=(put.sides[0], put.sides[1]),
         roots=(put.roots[0], put.roots[1]),
+        run=receipt.run,
         side=reply.side,
         number=put.number,
         said=digest_reply(reply.said),
-        run=receipt.run,
         at=receipt.at,
         signature=receipt.signature,
     )
+
+
+def keep_receipt(path: Path, domain: Domain, referee: Address, kept: KeptReceipt) -> None:
+    """Appends a receipt. Raises Refused where the referee did not sign it."""
     if not is_signed_by(domain, receipt_struct(kept), kept.signature, referee):
-        raise Refused(f"the receipt of its answer to question {put.number} is not signed by the referee")
+        raise Refused(f"the receipt of its answer to question {kept.number} is not signed by the referee")
     durable.append_line(path, kept.model_dump_json().encode() + b"\n")
 
 
-def load_receipts(path: Path) -> Iterator[KeptReceipt]:
-    """Yields the receipts in the order of the answers; lines that a crash cut short are left out."""
-    for line in path.read_bytes().splitlines() if path.is_file() else ():
+class LoadedReceipts(NamedTuple):
+    """`unread`: the number of lines that are no receipts: a crash may have cut the last one short."""
+
+    receipts: Sequence[KeptReceipt]
+    unread: int
+
+
+def load_receipts(path: Path) -> LoadedReceipts:
+    """Returns the receipts in the order of the answers; none where there is no file. Raises Refused for one that cannot
+    be read."""
+    receipts, unread = list[KeptReceipt](), 0
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        lines = []
+    except OSError as error:
+        raise Refused(f"{path} cannot be read: {error.strerror}", "name a file of a side's `receipts` folder") from None
+    for line in filter(None, lines):
         try:
-            yield KeptReceipt.model_validate_json(line)
+            receipts.append(KeptReceipt.model_validate_json(line))
         except ValidationError:
-            continue
+            unread += 1
+    return LoadedReceipts(receipts, unread)

@@ -45,10 +45,11 @@ class OwnHearings(HearingAttendance[ReplicaId]):
 
     def find_answer(self, name: ReplicaId, put: PutQuestion) -> OwnAnswer:  # noqa: ARG002  # it knows what it answered
         context, (held, root) = self._context, self._find_held(name)
-        parts = self._replica_files.parts(name)
+        parts, task = self._replica_files.parts(name), held.lease.task
         receipts = find_receipts_file(context.settings.data, context.domain.instance, held.offer.job)
         own = context.address, context.own_signer
-        return OwnAnswer(context.domain, held.offer, hash_of(Digest(root)), *own, context.signer, parts, receipts)
+        answered = context.domain, task, held.offer, hash_of(Digest(root))
+        return OwnAnswer(*answered, *own, context.signer, parts, receipts)
 
     def _find_held(self, name: ReplicaId) -> tuple[InFlight, str]:
         held = self._replica_files.held.get(name)

@@ -5,19 +5,21 @@ from such a log were left out by its requester. Any other mismatch is the mirror
 requester.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gradmarket.archives.archive_index import ArchiveRecords
 from gradmarket.archives.mirrors import Mirror, MirrorSet, describe_trouble, name_trouble
 from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.features.disputes.receipts import ReceiptScope, group_receipts, judge_receipt, receipt_struct
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.features.verify import Finding, VerdictCase, of_rejection
 from gradmarket.market.messages import LogHead, Outcome
-from gradmarket.market.rules.proof import Fault
+from gradmarket.market.rules.proof import Fault, is_signed_by
 from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire.hearing_messages import KeptReceipt
 from gradmarket.market.wire.poll import NO_ROOT, hash_of
 from worker.features.verify import proofs
 from worker.features.verify.proofs import ChainHistory
@@ -27,10 +29,12 @@ from worker.protocol.records import ReplicaRecord
 
 @dataclass(frozen=True)
 class MirroredJob:
-    """`facts`: the proven and the unproven facts of the mirrors, in words; `findings`: the requester's faults."""
+    """`facts`: the proven and the unproven facts of the mirrors, in words; `findings`: the requester's faults;
+    `unproven`: what the mirror's own evidence does not show, in words."""
 
     facts: Sequence[str]
     findings: Sequence[Finding]
+    unproven: Sequence[str] = ()
 
 
 def check_by_mirrors(
@@ -40,6 +44,7 @@ def check_by_mirrors(
     seen: ChainHistory,
     heads: Mapping[int, LogHead],
     kept: Sequence[ReplicaRecord],
+    receipts: Sequence[KeptReceipt] = (),
 ) -> MirroredJob:
     """Asks the mirrors in their order until one has the job's log. Raises Refused where none has it."""
     whys, blobs = list[str](), MirrorSet(mirrors)
@@ -58,6 +63,7 @@ def check_by_mirrors(
             whys.append(name_trouble(mirror.place, error))
             continue
         logged, findings = _look_up_verdicts(records, account, me, seen, heads, kept)
+        findings += _find_unlogged_hearings(records, account, me, seen, heads, kept, receipts)
         rejected = [record for record in kept if record.rejected]
         unproven = [text for record in rejected if (text := _describe_unproven(records, account, me, seen, record))]
         facts = [
@@ -66,7 +72,7 @@ def check_by_mirrors(
             f"{len(rejected) - len(unproven)} rejections",
             *unproven,
         ]
-        return MirroredJob(facts, findings)
+        return MirroredJob(facts, findings, [*_list_unshown_answers(records, account, seen, receipts)])
     raise Refused("; ".join(whys), "name another mirror (--mirror)")
 
 
@@ -94,6 +100,51 @@ def _look_up_verdicts(
             root = f"root 0x{heads[batch].root.hex()} over {heads[batch].size} leaves"
             missing.append(Finding(Fault.NOT_LOGGED, replica, f"batch {batch}, {root}"))
     return logged, missing
+
+
+def _find_unlogged_hearings(
+    records: ArchiveRecords,
+    account: JobAccount,
+    me: Address,
+    seen: ChainHistory,
+    heads: Mapping[int, LogHead],
+    kept: Sequence[ReplicaRecord],
+    receipts: Sequence[KeptReceipt],
+) -> list[Finding]:
+    """Returns the hearings whose beginning is not in the log of the batch that pays for their task: receipts prove that
+    they were before."""
+    places = {leaf: number for number, leaf in enumerate(records.index.leaves)}
+    batches = proofs.map_to_batches(seen, me, [record for record in kept if record.paid])
+    paid = {digest_struct(account.domain, record.offer): record.lease.replica for record in kept if record.paid}
+    missing = dict[Hash, Finding]()
+    for receipt in receipts:
+        replica = paid.get(receipt.offer)
+        head = None if replica is None else heads.get(batches.get(replica, -1))
+        signed = is_signed_by(account.domain, receipt_struct(receipt), receipt.signature, seen.signer)
+        if head is None or replica is None or receipt.run is not None or not signed:
+            continue
+        leaf = Hash(hash_leaf(job_log.encode_hearing(receipt.offer, *receipt.sides)))
+        if places.get(leaf, head.size) >= head.size:
+            why = f"the log of {head.size} leaves lacks the beginning of its hearing; the receipt of question "
+            detail = f"{why}{receipt.number} is signed 0x{receipt.signature.hex()}"
+            missing.setdefault(leaf, Finding(Fault.HIDDEN_ANSWER, replica, detail))
+    return [*missing.values()]
+
+
+def _list_unshown_answers(
+    records: ArchiveRecords, account: JobAccount, seen: ChainHistory, receipts: Sequence[KeptReceipt]
+) -> Iterator[str]:
+    """Yields the answers that the archive does not show, of which it may be a mirror's fault alone."""
+    scope = ReceiptScope(account.domain, seen.signer, account.chain_job)
+    for own in group_receipts(receipts).values():
+        try:
+            shown = records.task(account.job, own[0].task)
+        except (MarketError, ValueError):
+            yield f"its answers to a referee about task {own[0].task}: the mirror has no evidence of it"
+            continue
+        for receipt in own:
+            if why := "".join(judge_receipt(scope, receipt, shown)):
+                yield f"an answer to a referee about task {receipt.task}, by the mirror's evidence: {why}"
 
 
 def _describe_unproven(

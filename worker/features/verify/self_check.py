@@ -2,10 +2,9 @@
 
 import random
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Final
 
@@ -17,10 +16,8 @@ from contracts.log_heads import fetch_head_times, fetch_heads, parse_head
 from gradmarket.archives.mirrors import describe_trouble, open_mirror
 from gradmarket.client.transport import keep_trying_for
 from gradmarket.compute.cache import Cache
-from gradmarket.market.errors import MarketError
-from gradmarket.market.features.disputes.transcript import count_answers, find_receipt_fault
-from gradmarket.market.features.log.job_log import encode_answers
-from gradmarket.market.features.log.merkle import is_included
+from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.features.disputes.receipts import ReceiptScope
 from gradmarket.market.features.verify import Finding, VerdictCase, of_rejection
 from gradmarket.market.messages import LogHead, Outcome
 from gradmarket.market.money import TokenUnit
@@ -37,8 +34,10 @@ from worker.features.disputes.kept_receipts import find_receipts_file, load_rece
 from worker.features.verify import proofs, told_heads
 from worker.features.verify.mirrored_jobs import check_by_mirrors
 from worker.features.verify.proofs import ChainHistory
+from worker.features.verify.receipt_check import ReceiptCheck
 from worker.features.verify.told_heads import HeadCheck
 from worker.journal import Journal
+from worker.markets.worker_context import ENDED
 from worker.money import known_chains
 from worker.money.account_store import AccountStore, JobAccount, convert_to_amount, open_account_store
 from worker.money.chain_view import ChainView, ledger_of
@@ -73,6 +72,8 @@ class SelfCheck:
     ask: bool = True
     mirrors: Sequence[str] = ()
     clock: Callable[[], float] = time.time
+    unproven: list[str] = field(default_factory=list)
+    """After a run: what could not be held against anything, in words."""
 
     def run(self) -> bool:
         """Verifies every job in the folder's accounts and logs each finding; returns whether all is read and right.
@@ -87,9 +88,12 @@ class SelfCheck:
         sound = all(done) and not account_store.grievances()
         other = sum(account.protocol != PROTOCOL for account in account_store.accounts)
         proven = f"all is proven but what {other} of other releases hold" if other else "all is proven"
+        if self.unproven:
+            left = "1 thing is" if len(self.unproven) == 1 else f"{len(self.unproven)} things are"
+            proven = f"no lie is found, and {left} not proven, as said above: run it again later, or with --mirror"
         result = proven if sound else "NOT all is well"
         count = "1 job" if len(done) == 1 else f"{len(done)} jobs"
-        self.journal.report("verified", f"{count}: {result}.", sound=sound)
+        self.journal.report("verified", f"{count}: {result}.", sound=sound, unproven=len(self.unproven))
         return sound
 
     def _verify_job(self, account_store: AccountStore, account: JobAccount, me: Address) -> bool:
@@ -151,20 +155,37 @@ class SelfCheck:
         self, account: JobAccount, me: Address, ledger: Ledger, seen: ChainHistory, kept: Sequence[ReplicaRecord]
     ) -> Iterator[Finding]:
         """Compares the records with the present publication of the job's market, or else with a mirror's."""
+        receipts = self._load_receipts(account)
         if not self.ask or not kept:
+            if self.ask and receipts:
+                self._note_unproven(account, "its answers to a referee: no verdict names the market that has them")
             return
         market = MarketClient(kept[-1].market, keep_trying_for(MARKET_S))
         try:
             yield from held_against(market, account, me, seen, kept)
             yield from find_unlogged(market, account, me, seen, kept)
             yield from self._find_forks(market, account, ledger, seen)
-            yield from self._find_hidden_answers(market, account, seen, kept)
+            if receipts:
+                yield from self._find_hidden_answers(market, account, me, ledger, seen, kept, receipts)
         except MarketError as error:
             text = f"{account.job}: its market was not asked: {error}"
             self.journal.report("market_silent", text, job=account.job)
-            yield from self._find_mirrored_faults(account, me, seen, kept)
+            yield from self._find_mirrored_faults(account, me, seen, kept, receipts)
         finally:
             market.close()
+
+    def _load_receipts(self, account: JobAccount) -> Sequence[KeptReceipt]:
+        path = find_receipts_file(self.settings.data, Hash(account.instance), account.chain_job)
+        try:
+            loaded = load_receipts(path)
+        except Refused as error:
+            self._note_unproven(account, f"its answers to a referee: {error.detail}")
+            return ()
+        if loaded.unread:
+            lines = "1 line" if loaded.unread == 1 else f"{loaded.unread} lines"
+            text = f"{account.job}: {lines} of {path} cannot be read: a crash cut them short, or they were changed."
+            self.journal.report("receipts", text, job=account.job, unread=loaded.unread)
+        return loaded.receipts
 
     def _check_burns(
         self, account: JobAccount, seen: ChainHistory, kept: Sequence[ReplicaRecord], money: TokenUnit
@@ -211,48 +232,59 @@ class SelfCheck:
             self.journal.report("restored", f"{account.job}: {text}.", job=account.job)
 
     def _find_hidden_answers(
-        self, market: MarketClient, account: JobAccount, seen: ChainHistory, kept: Sequence[ReplicaRecord]
+        self,
+        market: MarketClient,
+        account: JobAccount,
+        me: Address,
+        ledger: Ledger,
+        seen: ChainHistory,
+        kept: Sequence[ReplicaRecord],
+        receipts: Sequence[KeptReceipt],
     ) -> Iterator[Finding]:
-        """Compares the receipts of this worker's answers to referees with the hearings that are shown, and their number
-        with the log, which is the same for all."""
-        reported = told_heads.load_reported_heads(
-            told_heads.file_of(self.settings.data, Hash(account.instance), account.chain_job)
-        )
-        receipts = defaultdict[Hash, list[KeptReceipt]](list)
-        for receipt in load_receipts(find_receipts_file(self.settings.data, Hash(account.instance), account.chain_job)):
-            receipts[receipt.offer].append(receipt)
-        for record in kept:
-            own = receipts.pop(digest_struct(account.domain, record.offer), [])
-            if not own or not (shown := market.task(account.job, record.lease.task)).committed:  # not shown yet
-                continue
-            for receipt in own:
-                if why := find_receipt_fault(account.domain, seen.signer, shown.hearings or (), receipt):
-                    yield Finding(Fault.HIDDEN_ANSWER, record.lease.replica, why)
-            for number, hearing in enumerate(shown.hearings or () if reported else ()):
-                head, about = reported[-1].head, f"{record.lease.task}/{number}"
-                proven = market.leaf(account.job, LeafKind.ANSWERS, about, head.size)
-                leaf = encode_answers(own[0].offer, *hearing.sides, *count_answers(hearing))
-                if proven is not None and not is_included(leaf, proven.number, head.size, proven.path, head.root):
-                    why = f"hearing {number}: the log has another number of answers than it shows"
-                    yield Finding(Fault.HIDDEN_ANSWER, record.lease.replica, why)
+        path = told_heads.file_of(self.settings.data, Hash(account.instance), account.chain_job)
+        head = next((told.head for told in reversed(told_heads.load_reported_heads(path))), None)
+        leaves, restores = (), ()
+        if head is not None and head.restarts:
+            all_heads = partial(fetch_heads, ledger, account.chain_job)
+            leaves = tuple(market.leaves(account.job, head.size))
+            restores = tuple(told_heads.list_past_restores(head, leaves, all_heads(), self.clock()))
+        scope = ReceiptScope(account.domain, seen.signer, account.chain_job, leaves, restores)
+        over, newest = market.job(account.job).state in ENDED, None if head is None else head.struct()
+        check = ReceiptCheck(market, account, me, scope, newest, over, kept)
+        yield from check.run(receipts)
+        for text in check.unproven:
+            self._note_unproven(account, text)
+
+    def _note_unproven(self, account: JobAccount, text: str) -> None:
+        self.unproven.append(text)
+        self.journal.report("unproven", f"{account.job}: not proven: {text}.", job=account.job)
 
     def _find_mirrored_faults(
-        self, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
+        self,
+        account: JobAccount,
+        me: Address,
+        seen: ChainHistory,
+        kept: Sequence[ReplicaRecord],
+        receipts: Sequence[KeptReceipt],
     ) -> Iterator[Finding]:
         if not self.mirrors:
+            self._note_unproven(account, "what its market publishes: name a mirror of it (--mirror)")
             return
         with ExitStack() as stack:
             cache = Cache(self.settings.downloads, self.settings.max_disk)
             mirrors = [open_mirror(place, cache, stack) for place in self.mirrors]
             try:
-                found = check_by_mirrors(mirrors, account, me, seen, dict(list_batch_heads(account, seen)), kept)
+                heads = dict(list_batch_heads(account, seen))
+                found = check_by_mirrors(mirrors, account, me, seen, heads, kept, receipts)
             except MarketError as error:
-                self.journal.report(
-                    "mirrors", f"{account.job}: no mirror serves it: {describe_trouble(error)}", job=account.job
-                )
+                why = describe_trouble(error)
+                self.journal.report("mirrors", f"{account.job}: no mirror serves it: {why}", job=account.job)
+                self._note_unproven(account, "what its market publishes: name another mirror of it (--mirror)")
                 return
         for text in found.facts:
             self.journal.report("mirror", f"{account.job}: {text}.", job=account.job)
+        for text in found.unproven:
+            self._note_unproven(account, text)
         yield from found.findings
 
     def _record_evidence(self, account_store: AccountStore, seen: ChainHistory, findings: Sequence[Finding]) -> None:

@@ -68,6 +68,18 @@ def store_leaves(path: Path, head: PublishedHead, leaves: Sequence[Hash]) -> Non
     )
 
 
+def list_past_restores(
+    head: PublishedHead, leaves: Sequence[Hash], carried: Mapping[int, LogHead], now: float
+) -> Iterator[PublishedRestart]:
+    """Yields the restores that the head's leaves admit; none of a future time: it would excuse everything until then.
+
+    `carried`: the heads of all batches.
+    """
+    past = [restart for restart in head.restarts if restart.at <= now + job_log.SKEW_S]
+    if len(leaves) == head.size and GrowingTree(leaves).compute_root() == head.root:
+        yield from job_log.list_restores(head.job, leaves, past, carried)
+
+
 @dataclass
 class HeadCheck:
     """Compares a market's present head with its earlier ones and those that batches carry.
@@ -142,12 +154,13 @@ class HeadCheck:
     def _find_admission(
         self, leaves: Sequence[Hash], old: LogHead, at: float, shown: PublishedHead
     ) -> PublishedRestart | None:
-        """Returns the admission, if any. Accepts none of a future time: it would excuse every head sent until then."""
+        """Returns the admission, if any."""
         now, at = self.clock(), self._find_batch_time(old) if at == CARRIED else at
-        past = [restart for restart in shown.restarts if restart.at <= now + job_log.SKEW_S]
-        if not shown.restarts or len(leaves) != shown.size or GrowingTree(leaves).compute_root() != shown.root:
+        if not shown.restarts:
             return None
-        return job_log.find_admission(leaves, past, old, at, self.fetch_carried())
+        carried = self.fetch_carried()
+        past = list_past_restores(shown, leaves, carried, now)
+        return job_log.find_admission(leaves, past, old, at, carried)
 
     def _find_batch_time(self, head: LogHead) -> float:
         """Returns when the first batch with this head was settled; without one, a time later than any restore."""

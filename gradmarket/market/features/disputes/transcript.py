@@ -1,7 +1,7 @@
 """A recorded hearing: played again from its questions and answers, and checked by a reader that trusts neither side."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -10,11 +10,9 @@ from gradmarket.market.features.disputes.questions import (
     OVER,
     DisputeAnswer,
     DisputeQuestion,
-    DisputeReceipt,
     Question,
     Reply,
     digest_reply,
-    encode_run,
 )
 from gradmarket.market.features.disputes.referee import Course, Referee, Terms
 from gradmarket.market.features.disputes.side_clocks import SideClocks
@@ -22,9 +20,7 @@ from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.hearing_messages import (
-    SILENCE,
     AskedInHearing,
-    KeptReceipt,
     PublishedHearing,
     SaidInHearing,
     name_dispute,
@@ -122,43 +118,6 @@ def _find_answer_faults(
     body = read_body(number, reply)
     if body is not None and (digest_reply(body) != reply.said or len(body) != reply.size):
         yield f"the answer of {reply.side} is another than it signed"
-
-
-def receipt_struct(kept: KeptReceipt) -> DisputeReceipt:
-    """Returns the struct that the referee signed."""
-    dispute, run = name_dispute(kept.offer, kept.sides, kept.roots), encode_run(kept.run)
-    return DisputeReceipt(kept.job, dispute, run, kept.side, kept.number, kept.said, kept.at)
-
-
-def find_receipt_fault(domain: Domain, signer: Address, hearings: Iterable[PublishedHearing], kept: KeptReceipt) -> str:
-    """Returns what the hearings of the receipt's offer hide, by its signer's own word; empty where they show it.
-
-    A receipt that the signer did not sign proves nothing.
-    """
-    struct = receipt_struct(kept)
-    if not is_signed_by(domain, struct, kept.signature, signer):
-        return ""
-    disputes = ((each, name_dispute(kept.offer, each.sides, [*map(hash_of, each.roots)])) for each in hearings)
-    named = [each for each, dispute in disputes if (dispute, each.run) == (struct.dispute, kept.run)]
-    showing = [(each, at) for each in named if (at := _find_time(each, kept)) is not None]
-    receipt = f"its receipt is signed 0x{kept.signature.hex()}"
-    if not named:
-        return f"the hearing of {' and '.join(kept.sides)} is hidden: {kept.side} answered in it, and {receipt}"
-    if not showing:
-        return f"question {kept.number}: the answer of {kept.side} is hidden, and {receipt}"
-    if kept.at not in (times := [at for _, at in showing]):
-        shown = f"the answer of {kept.side} is shown at Unix time {times[0]}"
-        return f"question {kept.number}: {shown}, and was taken at {kept.at}: {receipt}"
-    last = [each.ruling for each, _ in showing if kept.number == len(each.questions) - 1]
-    if any(ruling is not None and ruling.why == SILENCE and kept.side in ruling.wrong for ruling in last):
-        return f"question {kept.number}: {kept.side} lost by silence, and {receipt}"
-    return ""
-
-
-def _find_time(hearing: PublishedHearing, kept: KeptReceipt) -> int | None:
-    """Returns when the receipt's answer came, as the hearing shows it; None where it does not."""
-    answers = hearing.questions[kept.number].answers if kept.number < len(hearing.questions) else ()
-    return next((said.at for said in answers if (said.side, said.said) == (kept.side, kept.said)), None)
 
 
 def count_answers(hearing: PublishedHearing) -> tuple[int, int]:

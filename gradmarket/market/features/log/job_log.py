@@ -7,6 +7,7 @@ are two histories, and the two heads alone prove it to anybody.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from gradmarket.market.features.log import merkle
@@ -95,25 +96,26 @@ def find_admission(
     `leaves` lead to the newest signed head; `carried` has the heads by their batches. A restart admits only the loss of
     heads received before it, so none serves twice. It names the log that it kept, or a batch's head that it lost.
     """
+    later = [one for one in restarts if one.number < lost.size and told_at <= one.at + SKEW_S]
+    return next(list_restores(lost.job, leaves, later, carried), None)
+
+
+def list_restores(
+    job: int,
+    leaves: Sequence[Hash],
+    restarts: Iterable[PublishedRestart],
+    carried: Mapping[int, LogHead] = MappingProxyType({}),
+) -> Iterator[PublishedRestart]:
+    """Yields the restarts that the leaves admit: they name the log of the copy from which the service was restored, or
+    a batch's head that it lost."""
     tree = merkle.GrowingTree(leaves)
     for restart in restarts:
-        if not restart.number < min(lost.size, len(leaves)) or told_at > restart.at + SKEW_S:
+        if not restart.number < len(leaves):
             continue
-        kept = LogHead(lost.job, restart.number, Hash(tree.compute_root(restart.number)))
+        kept = LogHead(job, restart.number, Hash(tree.compute_root(restart.number)))
         named = kept if restart.batch == RESTORED else carried.get(restart.batch)
         if named is not None and is_restart(leaves, restart.number, restart.batch, named, restart.at):
-            return restart
-    return None
-
-
-def list_restores(job: int, leaves: Sequence[Hash], restarts: Iterable[PublishedRestart]) -> Iterator[PublishedRestart]:
-    """Yields the restarts that name the log of the copy from which the service was restored."""
-    tree = merkle.GrowingTree(leaves)
-    for restart in restarts:
-        if restart.batch == RESTORED and restart.number < len(leaves):
-            kept = LogHead(job, restart.number, Hash(tree.compute_root(restart.number)))
-            if is_restart(leaves, restart.number, RESTORED, kept, restart.at):
-                yield restart
+            yield restart
 
 
 def find_fork(one: LogHead, other: LogHead, proof: Sequence[bytes] | None) -> str:

@@ -10,27 +10,28 @@ one is found there, where its sides looked that up (`wallet verify`), and by the
 service that gave no receipt may call an answer silence.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import permutations
-from typing import Final
+from math import inf
 
 from gradmarket.auditor import OpenMachine
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.errors import MarketError, RunnerFailed
 from gradmarket.market.features.disputes.questions import HEARING_S, MOST_VALUES
+from gradmarket.market.features.disputes.receipts import ReceiptScope, judge_receipt, list_answer_counts
 from gradmarket.market.features.disputes.transcript import (
     NO_RULING,
     count_answers,
-    find_receipt_fault,
     find_ruling_fault,
     find_transcript_faults,
     list_silent,
     terms_of,
 )
-from gradmarket.market.features.log.job_log import encode_answers, encode_hearing
+from gradmarket.market.features.log.job_log import SKEW_S, encode_answers, encode_hearing, list_restores
 from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
@@ -59,22 +60,19 @@ def trace_on(mine: OpenMachine, fetcher: Fetcher, publication: Publication) -> T
     return trace
 
 
-MOST_QUESTIONS: Final = 1000
-"""Of a hearing that can be published."""
-
-
 @dataclass
 class _Seen:
     faults: list[ClauseFinding] = field(default_factory=list)
     silent: int = 0
     undecided: int = 0
     unheard: int = 0
-    strange: int = 0
     under_way: int = 0
     """Counts rulings by silence, rulings that were not computed again, split votes of failed tasks that nobody heard,
-    receipts of other jobs, and hearings that nothing followed from yet."""
+    and hearings that nothing followed from yet."""
     unplayed: dict[str, int] = field(default_factory=dict)
     """Counts of hearings that were not replayed, by reason."""
+    receipts: Counter[str] = field(default_factory=Counter)
+    """Counts of receipts that show nothing, by reason."""
 
     def list_unseen(self) -> Iterator[str]:
         if self.silent:
@@ -89,14 +87,16 @@ class _Seen:
             yield f"why nobody heard {votes} of failed tasks: the log has no hearing of them"
         if self.under_way:
             yield f"{describe_count(self.under_way, 'hearings')} still under way"
-        if self.strange:
-            yield f"{describe_count(self.strange, 'receipts')} of no task that is shown"
+        yield from (f"{describe_count(count, 'receipts')} {why}" for why, count in self.receipts.items())
 
 
-def prove_disputes(record: JobRecord, trace: Trace | None, receipts: Iterable[KeptReceipt] = ()) -> list[ClauseResult]:
+def prove_disputes(
+    record: JobRecord, trace: Trace | None, receipts: Collection[KeptReceipt] = (), now: float = inf
+) -> list[ClauseResult]:
     """Returns the result of the clause; none for a job of which a referee heard nothing, and hid nothing.
 
-    `receipts`: of sides that tell this auditor what they answered.
+    `receipts`: of sides that tell this auditor what they answered. `now`, in Unix seconds: a restore that the log
+    admits for a later time is none.
     """
     seen, count, leaves = _Seen(), 0, frozenset(record.log.leaves if record.publication.spec.refereed else ())
     for task, shown in record.evidence.items():
@@ -108,7 +108,8 @@ def prove_disputes(record: JobRecord, trace: Trace | None, receipts: Iterable[Ke
             about = f"hearing {number} of task {task}"
             faults = [*_find_faults(record, shown, hearing, trace, seen)]
             seen.faults += (ClauseFinding(Clause.DISPUTES, about, why) for why in faults)
-    _compare_receipts(record, receipts, seen)
+    if receipts:
+        _compare_receipts(record, receipts, now, seen)
     played = count - seen.undecided - seen.under_way - sum(seen.unplayed.values())
     unseen = tuple(seen.list_unseen())
     if not count and not seen.faults and not unseen:
@@ -127,19 +128,9 @@ def _find_hidden(leaves: Collection[Hash], shown: PublishedEvidence) -> Iterator
             yield f"the log has a hearing of {one} and {other}, which is hidden"
     counted = {encode_answers(shown.offer_digest, *each.sides, *count_answers(each)) for each in shown.hearings or ()}
     for each in shown.hearings or () if leaves else ():  # a panel may hear its auditors again
-        more = (data for data in _list_more_answers(shown.offer_digest, each) if data not in counted)
+        more = set(list_answer_counts(shown.offer_digest, each.sides, count_answers(each))) - counted
         if any(Hash(hash_leaf(data)) in leaves for data in more):
             yield f"the log has more answers in the hearing of {' and '.join(each.sides)} than are shown"
-
-
-def _list_more_answers(offer: Hash, hearing: PublishedHearing) -> Iterator[bytes]:
-    """Yields the leaves by which a side answered a question more than it is shown to, or up to MOST_QUESTIONS: sides
-    answer in turn, so their numbers differ by one at most."""
-    said = count_answers(hearing)
-    for one in range(said[0], MOST_QUESTIONS + 1):
-        for other in range(max(one - 1, said[1]), one + 2):
-            if (one, other) != said:
-                yield encode_answers(offer, *hearing.sides, one, other)
 
 
 def _is_unheard(record: JobRecord, shown: PublishedEvidence) -> bool:
@@ -150,15 +141,18 @@ def _is_unheard(record: JobRecord, shown: PublishedEvidence) -> bool:
     )
 
 
-def _compare_receipts(record: JobRecord, receipts: Iterable[KeptReceipt], seen: _Seen) -> None:
-    by_offer = {shown.offer_digest: (task, shown) for task, shown in record.evidence.items()}
+def _compare_receipts(record: JobRecord, receipts: Iterable[KeptReceipt], now: float, seen: _Seen) -> None:
+    by_offer = {shown.offer_digest: shown for shown in record.evidence.values()}
+    log = record.log
+    past = [one for one in (() if log.head is None else log.head.restarts) if one.at <= now + SKEW_S]
+    restores = list(list_restores(record.opened.job, log.leaves, past, log.carried))
+    scope = ReceiptScope(record.domain, record.opened.signer, record.opened.job, log.leaves, restores)
     for kept in receipts:
-        if kept.offer not in by_offer:
-            seen.strange += 1
-            continue
-        task, shown = by_offer[kept.offer]
-        why = find_receipt_fault(record.domain, record.opened.signer, shown.hearings or (), kept)
-        seen.faults += [ClauseFinding(Clause.DISPUTES, f"task {task}", why)] if why else []
+        judged = judge_receipt(scope, kept, by_offer.get(kept.offer))
+        if judged.fault:
+            seen.faults.append(ClauseFinding(Clause.DISPUTES, f"task {kept.task}", judged.fault))
+        elif judged.note:
+            seen.receipts[judged.note] += 1
 
 
 def _find_faults(
