@@ -324,8 +324,9 @@ class Heard:
         self.receipts.write_text("".join(kept.model_dump_json() + "\n" for kept in receipts) + cut)
 
     def sign(self, **changes: Any) -> KeptReceipt:
-        kept = other(self.kept, **changes)
-        return other(kept, signature=self.market.sign(receipt_struct(kept), self.market.job.signer))
+        kept: KeptReceipt = other(self.kept, **changes)
+        signature = self.market.sign(receipt_struct(kept), self.market.job.signer)
+        return kept.model_copy(update={"signature": signature})
 
     def log(self, *answered: int, began: bool = True, judged: bool = False, folder: Path | None = None) -> None:
         """The log has the hearing's beginning, these numbers of answers, and the verdict that followed."""

@@ -4,7 +4,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Final
 
@@ -243,12 +243,11 @@ class SelfCheck:
     ) -> Iterator[Finding]:
         path = told_heads.file_of(self.settings.data, Hash(account.instance), account.chain_job)
         head = next((told.head for told in reversed(told_heads.load_reported_heads(path))), None)
-        leaves, restores = (), ()
+        scope = ReceiptScope(account.domain, seen.signer, account.chain_job)
         if head is not None and head.restarts:
-            all_heads = partial(fetch_heads, ledger, account.chain_job)
-            leaves = tuple(market.leaves(account.job, head.size))
-            restores = tuple(told_heads.list_past_restores(head, leaves, all_heads(), self.clock()))
-        scope = ReceiptScope(account.domain, seen.signer, account.chain_job, leaves, restores)
+            leaves, carried = list(market.leaves(account.job, head.size)), fetch_heads(ledger, account.chain_job)
+            restores = list(told_heads.list_past_restores(head, leaves, carried, self.clock()))
+            scope = replace(scope, leaves=leaves, restores=restores)
         over, newest = market.job(account.job).state in ENDED, None if head is None else head.struct()
         check = ReceiptCheck(market, account, me, scope, newest, over, kept)
         yield from check.run(receipts)
