@@ -171,13 +171,13 @@ def _copy_private_file(source: str, target: str) -> None:
 # A restored service admits in each job's log where its copy ends: records after that are lost, and were no lie.
 
 LEAVES: Final = """
-    SELECT jobs.id, jobs.chain_job, log_leaves.hash FROM log_leaves JOIN jobs ON jobs.id = log_leaves.job_id
-    ORDER BY jobs.id, log_leaves.number
+    SELECT jobs.id, jobs.chain_job, log_leaves.hash FROM jobs LEFT JOIN log_leaves ON jobs.id = log_leaves.job_id
+    WHERE jobs.chain_job IS NOT NULL ORDER BY jobs.id, log_leaves.number
 """
 
 
 def admit_restore(database: Path, at: int) -> int:
-    """Adds a leaf to each log in the database, `at` in Unix seconds; returns the number of logs.
+    """Adds a leaf to the log of each job of the chain, `at` in Unix seconds; returns their number.
 
     A database without logs, of an earlier release, is left as it is.
     """
@@ -186,8 +186,8 @@ def admit_restore(database: Path, at: int) -> int:
             return 0
         logs = [(key, list(rows)) for key, rows in groupby(connection.execute(LEAVES).fetchall(), itemgetter(0, 1))]
         for (job, chain_job), rows in logs:
-            tree = GrowingTree(leaf for _, _, leaf in rows)
-            kept = LogHead(chain_job or 0, len(tree), Hash(tree.compute_root()))
+            tree = GrowingTree(leaf for _, _, leaf in rows if leaf is not None)
+            kept = LogHead(chain_job, len(tree), Hash(tree.compute_root()))
             leaf = hash_leaf(encode_restart(RESTORED, kept, at))
             row = (job, len(tree), LeafKind.RESTART.value, f"{RESTORED}/{at}", leaf)
             connection.execute("INSERT INTO log_leaves (job_id, number, kind, about, hash) VALUES (?, ?, ?, ?, ?)", row)

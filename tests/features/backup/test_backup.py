@@ -163,19 +163,24 @@ def test_the_copy_is_complete_and_its_keys_are_private(data: Path, tmp_path: Pat
 
 
 def test_each_log_of_a_restored_service_has_the_end_of_its_copy(data: Path, tmp_path: Path) -> None:
-    """A worker with a head of two leaves more sees a restore; without the leaf it would see a fork."""
+    """A worker with a head of two leaves more sees a restore; without the leaf it would see a fork. One with a receipt
+    from before a job's first leaf sees it, too."""
     leaves = [Hash(hash_leaf(bytes([number]))) for number in range(5)]
     with sqlite3.connect(data / "gradmarket.sqlite") as database:
         database.execute("CREATE TABLE jobs (id TEXT, chain_job INTEGER)")
-        database.execute("INSERT INTO jobs VALUES ('a', 9), ('b', 10)")
+        database.execute("INSERT INTO jobs VALUES ('a', 9), ('b', 10), ('draft', NULL)")
         database.execute("CREATE TABLE log_leaves (job_id TEXT, number INTEGER, kind TEXT, about TEXT, hash BLOB)")
         rows = [("a", number, "offer", str(number), leaf) for number, leaf in enumerate(leaves[:3])]
         database.executemany("INSERT INTO log_leaves VALUES (?, ?, ?, ?, ?)", rows)
     create_backup(data, tmp_path / "copy")
     restore_backup(tmp_path / "copy", tmp_path / "back", lambda: 1_000.5)
     with sqlite3.connect(tmp_path / "back" / "gradmarket.sqlite") as database:
-        told = database.execute("SELECT job_id, kind, about, hash FROM log_leaves ORDER BY number").fetchall()
+        told = database.execute("SELECT job_id, kind, about, hash FROM log_leaves ORDER BY job_id, number").fetchall()
+    *told, first = told
     assert [(job, kind) for job, kind, *_ in told] == [("a", "offer")] * 3 + [("a", "restart")]
+    assert first[:2] == ("b", "restart")
+    begun = PublishedRestart(number=0, batch=job_log.RESTORED, at=1_000)
+    assert list(job_log.list_restores(10, [Hash(first[3])], [begun])) == [begun]
     batch, at = map(int, told[-1][2].split("/"))
     shown, restart = [Hash(leaf) for *_, leaf in told], PublishedRestart(number=3, batch=batch, at=at)
     lost = LogHead(9, 5, Hash(GrowingTree(leaves).compute_root()))
