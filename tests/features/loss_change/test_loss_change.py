@@ -73,7 +73,7 @@ def test_the_noisy_honest_are_cleared_audited_at_the_job_s_rate_and_never_convic
 
 
 def test_a_worker_that_ignores_its_rows_is_convicted_and_its_rounds_are_done_again(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, tasks_per_round=40, **scored())
+    market = new_floor(rounds=2, tasks_per_round=26, **scored())
     liar, *honest = hired(market, NOISE, HONEST)
     market.until(lambda: len([row for row in market.rounds() if row.state == RoundState.CLOSED]) == 2)
     auditor = Scorer(market, passing=1.0, seed=1)

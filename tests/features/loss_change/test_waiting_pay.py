@@ -36,7 +36,7 @@ def promised(market: MarketFixture, worker: SimWorker) -> int:
 
 
 def test_pay_waits_until_the_test_of_its_operator_clears_it(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, tasks_per_round=RUNS + 10, **scored())
+    market = new_floor(rounds=2, tasks_per_round=RUNS // 2 + 6, **scored())
     (worker,) = hired(market, HONEST)
     market.until(lambda: len(market.rounds()) == 2)
     assert promised(market, worker) == 0
@@ -45,7 +45,7 @@ def test_pay_waits_until_the_test_of_its_operator_clears_it(new_floor: NewFloor)
     check_books(market)
     Scorer(market, passing=1.0).play()
     assert market.state() == JobState.FINISHED
-    assert promised(market, worker) == 2 * (RUNS + 10) * PRICE
+    assert promised(market, worker) == 2 * (RUNS // 2 + 6) * PRICE
     assert not any(row.waits or row.revoked for row in market.all(Earned))
     check_books(market)
 
