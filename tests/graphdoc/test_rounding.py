@@ -45,7 +45,7 @@ def moved(value: Value, by: float) -> Value:
 def judged(here: TracedPass, way: str, name: str) -> tuple[CallStep, list[Value], list[Value]]:
     pairs = enumerate(here.order.steps, 1)
     number, step = next((n, s) for n, s in pairs if s.way == way and s.call.step.name == name)
-    return step, [here.read(read) for read in step.reads], here.results[number]
+    return step, [here.resolve(read) for read in step.reads], here.results[number]
 
 
 def test_a_product_in_another_order_is_within_the_bound_and_a_wrong_element_is_not() -> None:

@@ -526,8 +526,10 @@ def test_a_leaving_worker_gives_back_uncomputed_leases(
 def test_numbers_that_cannot_be_signed_are_declined_and_do_not_end_the_worker(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int]
 ) -> None:
-    told = fake_market._told
-    monkeypatch.setattr(fake_market, "_told", lambda row: other(told(row), offer=other(told(row).offer, **changes)))
+    build = fake_market._build_lease
+    monkeypatch.setattr(
+        fake_market, "_build_lease", lambda row: other(build(row), offer=other(build(row).offer, **changes))
+    )
     context = make_desk(fake_market)
     work(context, lambda: "Declined" in journal(context), turns=2)
     assert "Declined" in journal(context)
