@@ -17,9 +17,8 @@ from gradmarket.market.terms import AuditState, Digest, Hash, JobState
 from gradmarket.market.views.trust_views import TrustView
 from gradmarket.market.wire.audit_messages import AuditAnswer
 from requester.app import create_app
-from requester.features import FEATURES
 from requester.features.answer_cache import Share
-from requester.features.planted import planting, trust_figures
+from requester.features.planted import PlantedFeature, planting, trust_figures
 from requester.features.planted.planted_rows import PlantedAnswer
 from requester.store.tables import Job
 from requester.store.work import RowReader
@@ -52,8 +51,7 @@ def test_strangers_have_the_figures_counted_once_a_while(new_floor: NewFloor, mo
     monkeypatch.setattr(trust_figures, "load_trust", count)
     app = create_app(market.context, nullcontext)
     app.state.strangers_share = Share(lambda: seconds[0])
-    for feature in FEATURES:
-        feature.open_caches(app.state, market.context)
+    PlantedFeature().open_caches(app.state, market.context)
     with TestClient(app, client=("203.0.113.9", 1)) as stranger:
         answers = [stranger.get(f"/v1/jobs/{market.job}/trust").json() for _ in range(3)]
         assert (seconds, answers[1:]) == ([1.0], answers[:2])
