@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.lanes import FULL
+
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -35,6 +37,7 @@ def test_spans_are_lines_with_what_they_are_a_part_of(tmp_path: Path) -> None:
     assert all(one["start_time"] <= one["end_time"] for one in spans)
 
 
+@FULL
 def test_without_a_file_nothing_is_recorded(tmp_path: Path) -> None:
     assert traced() == "False\n"
     assert list(tmp_path.iterdir()) == []
