@@ -48,7 +48,7 @@ from requester.features.disputes.hearing_rows import AT_ONCE, HearingValue, Task
 from requester.features.records.evidence_routes import evidence_of
 from requester.moves import judging
 from requester.store import in_hand, jobs, schema
-from requester.store.tables import Job, Task
+from requester.store.tables import Job, Replica, Task
 from tests.attacks.tiny import ROWS, document, table
 from tests.kit.behaviour import HONEST, Behaviour, scaled
 from tests.kit.schemas import downgrade_schema, list_schema_differences
@@ -65,10 +65,13 @@ ALONE = bytes(32)
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
-def split(market: MarketFixture, *behaviours: Behaviour) -> list[SimWorker]:
-    """Two workers have revealed different answers, and the stages are at rest."""
+def split(market: MarketFixture, *behaviours: Behaviour, capacity: int = 1) -> list[SimWorker]:
+    """Two workers have revealed different answers to each of `capacity` tasks, and the stages are at rest."""
     team = [market.worker(how) for how in behaviours or (HONEST, LIE)]
-    market.gather(*team)
+    for worker in team:
+        worker.capacity = capacity
+    for _ in range(capacity):
+        market.gather(*team)
     market.commit(*team)
     market.reveal(*team)
     return team
@@ -196,9 +199,13 @@ def asked_of(market: MarketFixture, worker: SimWorker) -> HearingQuestion:
     return question
 
 
-def sign_answer(market: MarketFixture, worker: SimWorker, body: bytes, **changes: Any) -> HearingAnswer:
-    """Returns an answer to the open question; `changes` are what a cheater says instead."""
-    asked, offer = asked_of(market, worker), market.task().offer_digest
+def sign_answer(
+    market: MarketFixture, worker: SimWorker, body: bytes, asked: HearingQuestion | None = None, **changes: Any
+) -> HearingAnswer:
+    """Returns an answer to the question, by default its one open question; `changes` are a cheater's fields."""
+    asked = asked or asked_of(market, worker)
+    with market.context.reading() as reader:
+        offer = reader.get_one(Task, reader.get_one(Replica, asked.replica).task_id).offer_digest
     dispute = name_dispute(offer, asked.sides, asked.roots)
     question = Question(asked.asked, asked.level, asked.place).digest(dispute, asked.number)
     struct = DisputeAnswer(dispute, worker.address, asked.number, question, digest_reply(body))
@@ -212,17 +219,22 @@ def sign_answer(market: MarketFixture, worker: SimWorker, body: bytes, **changes
     return HearingAnswer(**(fields | {"replica": asked.replica} | changes))
 
 
-def say(market: MarketFixture, worker: SimWorker, body: bytes, **changes: Any) -> HearingAnswer:
-    """Answers the open question with these bytes, signed; `changes` are what a cheater says instead."""
-    said = sign_answer(market, worker, body, **changes)
+def say(
+    market: MarketFixture, worker: SimWorker, body: bytes, asked: HearingQuestion | None = None, **changes: Any
+) -> HearingAnswer:
+    """Brings the answer that `sign_answer` returns."""
+    said = sign_answer(market, worker, body, asked, **changes)
     door = hearing_exchange.admit_answer(market.context, worker.address, said)
     hearing_exchange.store_answer(market.context, worker.address, door, said, body, len(body))
     return said
 
 
-def root_of(worker: SimWorker, parts: int) -> bytes:
-    """The answer to the first question of a side whose checkpoints are nonsense but for the last."""
-    leaves = [ALONE] * (parts - 1) + [digest_plain_bytes(hash_of(worker.newest().root))]
+def root_of(worker: SimWorker, parts: int, root: Digest | None = None) -> bytes:
+    """The answer to the first question of a side whose checkpoints are nonsense but for the last.
+
+    `root`: of its payload, by default its newest one's.
+    """
+    leaves = [ALONE] * (parts - 1) + [digest_plain_bytes(hash_of(root or worker.newest().root))]
     tree = MerkleTree(leaves)
     return join_parts([tree.root, leaves[-1], b"".join(tree.path(parts - 1))])
 

@@ -1,31 +1,18 @@
 """A side that is in several hearings owes one answer at a time; who owes one holds up its own hearings alone."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
-
-from sqlalchemy import select
 
 from gradmarket.market.features.disputes.questions import (
     HEARING_S,
-    DisputeAnswer,
-    HearingAnswer,
     HearingQuestion,
-    Question,
-    digest_reply,
-    join_parts,
 )
-from gradmarket.market.features.log.merkle import MerkleTree
-from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Digest, TaskState
-from gradmarket.market.wire.hearing_messages import name_dispute
-from gradmarket.market.wire.poll import hash_of
-from graphdoc.tracing.packed import digest_plain_bytes
 from requester.features.disputes import hearing_exchange, hearing_rows
 from requester.features.disputes.hearing_rows import TaskHearing
 from requester.features.disputes.hearings import MOST_HELD
-from requester.store.tables import Replica, Task
-from tests.features.disputes.test_hearings import ALONE, LIE, traced
-from tests.kit.behaviour import HONEST, Behaviour, scaled
+from requester.store.tables import Replica
+from tests.features.disputes.test_hearings import asked_of, root_of, say, split, traced
+from tests.kit.behaviour import scaled
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import SimWorker
 
@@ -33,30 +20,9 @@ NewFloor = Callable[..., MarketFixture]
 FOUR = 4
 
 
-def split_four(market: MarketFixture) -> list[SimWorker]:
-    """Two workers have revealed different answers to each of four tasks."""
-    return split_all(market, HONEST, LIE, capacity=FOUR)
-
-
-def split_all(market: MarketFixture, *behaviours: Behaviour, capacity: int = 1) -> list[SimWorker]:
-    team = [market.worker(how) for how in behaviours]
-    for worker in team:
-        worker.capacity = capacity
-    for _ in range(capacity):
-        market.gather(*team)
-    market.commit(*team)
-    market.reveal(*team)
-    return team
-
-
 def list_asked(market: MarketFixture, worker: SimWorker) -> Mapping[str, HearingQuestion]:
     asked = hearing_exchange.list_asked_questions(market.context, worker.address).questions
     return {each.replica: each for each in asked}
-
-
-def asked_first(market: MarketFixture, worker: SimWorker) -> HearingQuestion:
-    (asked,) = list_asked(market, worker).values()
-    return asked
 
 
 def let_last(market: MarketFixture, asked: HearingQuestion) -> float:
@@ -70,41 +36,30 @@ def let_last(market: MarketFixture, asked: HearingQuestion) -> float:
 def answer(market: MarketFixture, worker: SimWorker, asked: HearingQuestion) -> None:
     """Answers the first question, with checkpoints that are nonsense but for the last."""
     with market.context.reading() as reader:
-        replica = reader.get_one(Replica, asked.replica)
-        offer = reader.session.scalars(select(Task.offer_digest).where(Task.id == replica.task_id)).one()
-        leaves = [ALONE, ALONE, digest_plain_bytes(hash_of(Digest(replica.root or "")))]
-    tree = MerkleTree(leaves)
-    body = join_parts([tree.root, leaves[-1], b"".join(tree.path(2))])
-    dispute, question = name_dispute(offer, asked.sides, asked.roots), Question(asked.asked, asked.level, asked.place)
-    digest = question.digest(dispute, asked.number)
-    struct = DisputeAnswer(dispute, worker.address, asked.number, digest, digest_reply(body))
-    signature = sign_digest(worker.key, digest_struct(market.context.domain, struct))
-    fields: dict[str, Any] = {"side": worker.address, "number": asked.number, "said": digest_reply(body)}
-    said = HearingAnswer(**fields, signature=signature, replica=asked.replica)
-    door = hearing_exchange.admit_answer(market.context, worker.address, said)
-    hearing_exchange.store_answer(market.context, worker.address, door, said, body, len(body))
+        root = Digest(reader.get_one(Replica, asked.replica).root or "")
+    say(market, worker, root_of(worker, 3, root), asked)
     market.drive()
 
 
 def test_a_side_of_four_hearings_has_each_answer_s_whole_time(new_floor: NewFloor) -> None:
     """Another one begins once the one before is over."""
     market = traced(new_floor, tasks_per_round=FOUR)
-    team = split_four(market)
+    team = split(market, capacity=FOUR)
     assert [task.state for task in market.tasks()] == [TaskState.REFERRED] * FOUR
     for begun in range(1, FOUR + 1):
         for worker in team:
             (asked,) = list_asked(market, worker).values()
             assert (asked.number, asked.until) == (0, int(market.clock()) + HEARING_S)
         for worker in team:
-            answer(market, worker, asked_first(market, worker))
+            answer(market, worker, asked_of(market, worker))
         assert len(market.all(TaskHearing)) == begun, "both have answered, and are heard further"
         market.lapse(HEARING_S + 1.0)
 
 
 def test_a_side_that_owes_an_answer_holds_up_its_own_hearings_for_a_bounded_time(new_floor: NewFloor) -> None:
     market = traced(new_floor, tasks_per_round=FOUR)
-    honest, liar = split_four(market)
-    owed = asked_first(market, honest)
+    honest, liar = split(market, capacity=FOUR)
+    owed = asked_of(market, honest)
     answer(market, honest, owed)
     assert (list_asked(market, honest), len(list_asked(market, liar))) == ({}, 1)
     wait = let_last(market, owed) + MOST_HELD * HEARING_S - market.clock()
@@ -116,8 +71,8 @@ def test_a_side_that_owes_an_answer_holds_up_its_own_hearings_for_a_bounded_time
 
 def test_the_next_question_of_a_hearing_waits_while_a_side_owes_an_answer_in_another(new_floor: NewFloor) -> None:
     market = traced(new_floor, tasks_per_round=2)
-    honest, liar = split_all(market, HONEST, LIE, capacity=2)
-    first = asked_first(market, honest)
+    honest, liar = split(market, capacity=2)
+    first = asked_of(market, honest)
     let_last(market, first)
     market.lapse(MOST_HELD * HEARING_S + 1.0)
     with market.context.begin() as work:
@@ -128,11 +83,11 @@ def test_the_next_question_of_a_hearing_waits_while_a_side_owes_an_answer_in_ano
         answer(market, worker, next(each for each in list_asked(market, worker).values() if each.roots == first.roots))
     assert [each.number for each in list_asked(market, honest).values()] == [0], "it owes the other one's first answer"
     for worker in (honest, liar):
-        answer(market, worker, asked_first(market, worker))
+        answer(market, worker, asked_of(market, worker))
     assert sorted(each.number for each in list_asked(market, honest).values()) == [1]
 
 
 def test_hearings_without_a_common_side_wait_for_none(new_floor: NewFloor) -> None:
     market = traced(new_floor, tasks_per_round=2)
-    team = split_all(market, *map(scaled, (1.0, 2.0, 3.0, 4.0)))
+    team = split(market, *map(scaled, (1.0, 2.0, 3.0, 4.0)))
     assert [len(list_asked(market, worker)) for worker in team] == [1] * 4
