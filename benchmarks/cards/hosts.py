@@ -1,4 +1,7 @@
-"""Checks of a host with cards: each card opens, in one class; rules of heat and watts hold its worker."""
+"""Checks of a host with cards: each card opens, in one class, and reports its load.
+
+Nothing of the worker is imported: it needs libraries that a card's machine may lack.
+"""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,11 +13,6 @@ from gradmarket.runner import RunnerSettings
 from graphdoc.errors import GraphdocError
 from graphdoc.runner.cards import list_cards
 from graphdoc.runner.driver import Management
-from worker.features.work_schedule import WorkRules, WorkSchedule
-
-LEAST_WATTS = 0.5
-LEAST_CELSIUS = 1
-"""Caps that every running card is over."""
 
 
 def check_hosts(device: str) -> Iterator[Line]:
@@ -36,7 +34,7 @@ def check_hosts(device: str) -> Iterator[Line]:
 
 
 def check_loads(device: str) -> Iterator[Line]:
-    """Each card reports its load, and rules that no card meets stop its worker with a message."""
+    """Each card reports its load, by which the rules of heat and watts hold its worker."""
     if device == "cpu":
         return
     library = Management()
@@ -44,7 +42,3 @@ def check_loads(device: str) -> Iterator[Line]:
         load = library.read_load(card.uuid)
         known = load is not None and None not in (load.percent, load.watts, load.celsius, load.free)
         yield Line(f"loads.{card.number}", known, f"{load}; where a container hides it, --max-watts is refused")
-        for rules in (WorkRules(max_watts=LEAST_WATTS), WorkRules(max_celsius=LEAST_CELSIUS)):
-            schedule = WorkSchedule(rules, [card.uuid], library)
-            why = schedule.find_pause(False, lambda _seconds: None)
-            yield Line(f"loads.{card.number}.{'watts' if rules.max_watts else 'celsius'}", bool(why), why)

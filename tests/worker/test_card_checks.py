@@ -40,9 +40,9 @@ def test_a_card_without_its_library_is_wrong(root: Path, monkeypatch: pytest.Mon
 def test_the_refused_path_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", install_driver(root / "lib", root, 'MORE_PATH="/etc/shadow"'))
     driver, confinement = check_cards(root)
-    assert driver.told == "580.159.04, starts with 2 cards"
-    assert "cuInit says CUDA_ERROR_OPERATING_SYSTEM (304)" in confinement.told
-    assert confinement.told.endswith("refused was the path /etc/shadow")
+    assert driver.detail == "580.159.04, starts with 2 cards"
+    assert "cuInit says CUDA_ERROR_OPERATING_SYSTEM (304)" in confinement.detail
+    assert confinement.detail.endswith("refused was the path /etc/shadow")
     assert confinement.fix
 
 
@@ -52,10 +52,10 @@ def test_each_card_is_shown_with_its_child_s_answer(root: Path, monkeypatch: pyt
     monkeypatch.setenv("LD_LIBRARY_PATH", install_driver(root / "lib", root))
     driver, confinement, first, second = check_cards(root)
     assert not driver.fix
-    assert confinement.told == "the driver starts under it"
-    assert first.told.startswith("NVIDIA H100 80GB HBM3, 80.0 GiB, free 70.0 GiB, sm_90; its child: torch ")
-    assert second.told.startswith("NVIDIA H200, 141.0 GiB, free 5.0 GiB, sm_90; its child: torch ")
-    assert "is built without CUDA" in first.told
+    assert confinement.detail == "the driver starts under it"
+    assert first.detail.startswith("NVIDIA H100 80GB HBM3, 80.0 GiB, free 70.0 GiB, sm_90; its child: torch ")
+    assert second.detail.startswith("NVIDIA H200, 141.0 GiB, free 5.0 GiB, sm_90; its child: torch ")
+    assert "is built without CUDA" in first.detail
     assert first.fix
 
 
