@@ -14,6 +14,7 @@ from graphdoc.document.graph import WEIGHT
 from graphdoc.document.index_watch import watch_indices
 from graphdoc.document.inputs import check_batch, check_state
 from graphdoc.document.interpret import Program, compute_gradients
+from graphdoc.document.randomness import Seed
 from graphdoc.errors import Refused
 from graphdoc.figures import Metrics
 
@@ -160,13 +161,13 @@ def _compute_part(program: Program, inputs: Tensors, part: Tensors, seed: bytes)
 
     By a recording of the program's passes where there is one.
     """
-    if program.captured is None or program.document.draws:
-        return _compute_plain_part(program, seed, inputs, part)
+    if program.captured is None:
+        return _compute_plain_part(program, inputs, part, seed)
     state = {name: inputs[name] for name in program.document.state}
-    return program.captured.compute(partial(_compute_plain_part, program, seed), state, part)
+    return program.captured.compute(partial(_compute_plain_part, program), state, part, seed)
 
 
-def _compute_plain_part(program: Program, seed: bytes, inputs: Tensors, part: Tensors) -> Tensors:
+def _compute_plain_part(program: Program, inputs: Tensors, part: Tensors, seed: Seed) -> Tensors:
     names = [entry.name for entry in program.document.trainable]
     leaves = {name: inputs[name].detach().requires_grad_() for name in names}
     with program.computing(next(iter(part.values())).device.type):

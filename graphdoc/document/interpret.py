@@ -30,6 +30,7 @@ from graphdoc.document.plans import (
 )
 from graphdoc.document.prepare import PreparedCall, PreparedNodes, PreparedScan, prepare_document
 from graphdoc.document.product_precisions import compute_in_tf32
+from graphdoc.document.randomness import Seed
 from graphdoc.document.scans import Scanned, ScanRun, every_step, run_scan_ends
 from graphdoc.errors import DocumentRefused, GraphdocError, OutOfMemory, describe_exhaustion, is_out_of_memory
 from graphdoc.reproducible.mode import compute_reproducibly
@@ -90,7 +91,7 @@ class Program:
         self,
         state: Mapping[str, Tensor],
         data: Mapping[str, Tensor],
-        seed: bytes,
+        seed: Seed,
         watcher: Watcher | None = None,
         way: Way = COMPUTED,
     ) -> Results:
@@ -116,7 +117,7 @@ class Program:
             return nullcontext()
         return compute_in_tf32(device) if self.document.arithmetic == "tf32" else compute_reproducibly()
 
-    def _build_start_values(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor], seed: bytes) -> list[Any]:
+    def _build_start_values(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor], seed: Seed) -> list[Any]:
         """Returns the values before the first node runs."""
         values = self.prepared.values.copy()
         for number, entry in enumerate(self.document.inputs):

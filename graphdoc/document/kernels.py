@@ -57,7 +57,7 @@ def attention_dropout(
     scale: float | None,
     shared: bool,
     site: int,
-    seed: bytes,
+    seed: randomness.Seed,
 ) -> Tensor:
     """Computes attention with dropout of its weights, in the order of torch's own unfused kernel.
 

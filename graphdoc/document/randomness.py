@@ -3,7 +3,7 @@
 The hash is MurmurHash3's 32-bit finalizer (Appleby 2011) over the index times the golden ratio (Knuth 1998, 6.4), with
 two key words from SHA-256 of (site, seed). It uses additions, multiplications and shifts of 32-bit integers that wrap,
 so the bits are the same on every device and at every vector width. `site` numbers the draws of a document in the order
-in which they happen; `seed` is that of the task's microbatch.
+in which they happen; `seed` is that of the task's microbatch, or RecordedKeys while a pass is recorded.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ from typing import Final
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from graphdoc.errors import DocumentRefused
 
@@ -25,7 +26,38 @@ _SELU: Final = 1.7580993408473766
 """alpha times scale of SELU: alpha dropout replaces elements by its negative limit (Klambauer et al. 2017)."""
 
 
-def hash_dropout(tensor: Tensor, probability: float, site: int, seed: bytes) -> Tensor:
+RECORDED_DRAWS: Final = 4096
+
+
+class RecordedKeys:
+    """The key words of a recording's draws, in a tensor that every replay reads: int32[RECORDED_DRAWS, 2].
+
+    Each draw takes the next row, which has zeros until the words of a seed replace them.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._words = torch.zeros(RECORDED_DRAWS, 2, dtype=torch.int32, device=device)
+        self._draws: list[tuple[int, int]] = []
+
+    def take_row(self, site: int, stream: int) -> tuple[Tensor, Tensor]:
+        """Returns the words of the next draw, scalars. Raises DocumentRefused where it is one too many."""
+        if len(self._draws) == RECORDED_DRAWS:
+            raise DocumentRefused(f"more than {RECORDED_DRAWS} draws are not recorded")
+        row = self._words[len(self._draws)]
+        self._draws.append((site, stream))
+        return row[0], row[1]
+
+    def set_seed(self, seed: bytes) -> None:
+        """Has the next replays draw as this seed does."""
+        if self._draws:
+            words = [derive_key_words(site, stream, seed) for site, stream in self._draws]
+            self._words[: len(words)].copy_(torch.tensor(words, dtype=torch.int32))
+
+
+Seed = bytes | RecordedKeys
+
+
+def hash_dropout(tensor: Tensor, probability: float, site: int, seed: Seed) -> Tensor:
     """Returns `tensor` with each element zeroed with this probability in [0, 1), the others divided by 1 - probability.
 
     Element i (C order) is kept where its hash is at least probability * 2**32. Raises DocumentRefused.
@@ -35,7 +67,7 @@ def hash_dropout(tensor: Tensor, probability: float, site: int, seed: bytes) -> 
     )
 
 
-def feature_dropout(tensor: Tensor, probability: float, site: int, seed: bytes) -> Tensor:
+def feature_dropout(tensor: Tensor, probability: float, site: int, seed: Seed) -> Tensor:
     """Applies hash_dropout to whole channels of [rows, channels, …]. Raises DocumentRefused."""
     if tensor.dim() < 2:
         raise DocumentRefused("a dropout of channels where there are none")
@@ -45,7 +77,7 @@ def feature_dropout(tensor: Tensor, probability: float, site: int, seed: bytes) 
     )
 
 
-def alpha_dropout(tensor: Tensor, probability: float, site: int, seed: bytes) -> Tensor:
+def alpha_dropout(tensor: Tensor, probability: float, site: int, seed: Seed) -> Tensor:
     """Applies dropout to SELU's limit, which preserves mean and variance (Klambauer et al. 2017, 4).
 
     Raises DocumentRefused.
@@ -56,7 +88,7 @@ def alpha_dropout(tensor: Tensor, probability: float, site: int, seed: bytes) ->
     return tensor * mask.mul_(scale) + shift
 
 
-def draw_kept_mask(like: Tensor, probability: float, site: int, seed: bytes) -> Tensor:
+def draw_kept_mask(like: Tensor, probability: float, site: int, seed: Seed) -> Tensor:
     """Returns zeros, each with this probability in [0, 1), and ones, in `like`'s shape and type.
 
     Raises DocumentRefused.
@@ -67,29 +99,29 @@ def draw_kept_mask(like: Tensor, probability: float, site: int, seed: bytes) -> 
     return (hash_indices(like, site, seed) >= threshold).to(like.dtype)
 
 
-def draw_bernoulli(like: Tensor, probability: Tensor | float, site: int, seed: bytes) -> Tensor:
+def draw_bernoulli(like: Tensor, probability: Tensor | float, site: int, seed: Seed) -> Tensor:
     """Returns ones, each with its probability, and zeros, in `like`'s shape and type."""
     return (draw_uniform(like, torch.float32, site, seed) < probability).to(like.dtype)
 
 
-def draw_uniform(like: Tensor, dtype: torch.dtype, site: int, seed: bytes, stream: int = 0) -> Tensor:
+def draw_uniform(like: Tensor, dtype: torch.dtype, site: int, seed: Seed, stream: int = 0) -> Tensor:
     """Returns multiples of 2**-24 in [0, 1), in `like`'s shape."""
     return _shift_right(hash_indices(like, site, seed, stream), 8).to(torch.float32).mul_(2.0**-24).to(dtype)
 
 
-def draw_normal(like: Tensor, dtype: torch.dtype, site: int, seed: bytes) -> Tensor:
+def draw_normal(like: Tensor, dtype: torch.dtype, site: int, seed: Seed) -> Tensor:
     """Returns standard normal draws in `like`'s shape, each from two uniform draws (Box and Muller 1958)."""
     radius = draw_uniform(like, torch.float32, site, seed).neg_().add_(1.0).log_().mul_(-2.0).sqrt_()
     angle = draw_uniform(like, torch.float32, site, seed, stream=1).mul_(2.0 * math.pi)
     return radius.mul_(angle.cos_()).to(dtype)
 
 
-def hash_indices(like: Tensor, site: int, seed: bytes, stream: int = 0) -> Tensor:
+def hash_indices(like: Tensor, site: int, seed: Seed, stream: int = 0) -> Tensor:
     """Returns int32 in `like`'s shape: the hash of each element's index in C order. Raises DocumentRefused."""
     if like.numel() > ELEMENTS_LIMIT:
         raise DocumentRefused(f"a draw of {like.numel()} elements")
-    key = hashlib.sha256(b"dropout" + site.to_bytes(8, "big", signed=True) + seed).digest()
-    first, second = (_convert_signed(int.from_bytes(key[8 * stream + half :][:4], "big")) for half in (0, 4))
+    keyed = derive_key_words(site, stream, seed) if isinstance(seed, bytes) else seed.take_row(site, stream)
+    first, second = keyed
     bits = torch.arange(like.numel(), dtype=torch.int32, device=like.device)
     bits.mul_(_convert_signed(_SPREAD)).add_(first)
     bits.bitwise_xor_(_shift_right(bits, 16)).mul_(_convert_signed(_FIRST)).bitwise_xor_(second)
@@ -98,9 +130,17 @@ def hash_indices(like: Tensor, site: int, seed: bytes, stream: int = 0) -> Tenso
     return bits.view(like.shape)
 
 
+def derive_key_words(site: int, stream: int, seed: bytes) -> tuple[int, int]:
+    """Returns the two key words of a draw, each as an int32."""
+    key = hashlib.sha256(b"dropout" + site.to_bytes(8, "big", signed=True) + seed).digest()
+    first, second = (_convert_signed(int.from_bytes(key[8 * stream + half :][:4], "big")) for half in (0, 4))
+    return first, second
+
+
 def _compute_dropout_scale(probability: float, dtype: torch.dtype) -> float:
     """Returns 1 / (1 - probability) in this type, rounded on the host: GPUs and CPUs divide differently."""
-    return float(torch.ones((), dtype=dtype).div_(1.0 - probability))
+    with _disable_current_modes():  # no part of what is counted or recorded
+        return float(torch.ones((), dtype=dtype).div_(1.0 - probability))
 
 
 def _shift_right(bits: Tensor, by: int) -> Tensor:

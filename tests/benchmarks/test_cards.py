@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.cards import checks, hosts, speed
+from benchmarks.cards import checks, hosts, paths, speed
 from benchmarks.cards.__main__ import NEEDED
 from benchmarks.cards.checks import check_operators, check_probes, run_checks
 from benchmarks.cards.hosts import check_hosts, check_loads
@@ -26,10 +26,12 @@ from benchmarks.cards.paths import (
     check_tf32,
 )
 from benchmarks.cards.speed import measure_card
+from benchmarks.cards.workloads import list_workloads
 from graphdoc.errors import RunnerCrashed
 from graphdoc.runner.driver import MANAGEMENT as MANAGEMENT_NAME
 from graphdoc.runner.driver import Management
 from tests.kit.stand_in_card import install_driver, make_nodes
+from tests.kit.stand_in_graph import record_on_tape
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S
 from tests.source_tree import ROOT
@@ -115,6 +117,12 @@ def test_the_checks_of_packing_on_a_card_pass_on_the_cpu(check: Callable[[str], 
     lines = list(check("cpu"))
     assert len(lines) >= 2
     assert [line for line in lines if not line.ok] == []
+
+
+def test_recorded_passes_of_a_document_that_draws_hold_on_the_twin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "record_cuda_graph", record_on_tape)
+    line = paths.compare_recording(next(one for one in list_workloads() if one.name == "mlp"), "cpu")
+    assert (line.ok, line.note.partition(";")[0]) == (True, "3 replays of 3")
 
 
 @FULL

@@ -1,64 +1,28 @@
 """Recorded passes and indices watched from afar, where a processor stands in for a card."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from graphdoc.document import prepare
+from graphdoc.document import prepare, randomness
 from graphdoc.document.captured import FIRST, CapturedPasses
 from graphdoc.document.index_watch import watch_indices
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import compute_classification_loss, next_token, publish_module
+from graphdoc.document.randomness import RecordedKeys, Seed
 from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused, OutOfMemory
 from graphdoc.figures import Published
 from graphdoc.passes import build_tensors, mean_gradient, numpy_of
+from tests.kit.stand_in_graph import WAITS, record_on_tape
 
 Arrays = dict[str, np.ndarray]
-WAITS = (torch.ops.aten._local_scalar_dense.default,)
-
-
-@dataclass
-class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A stand-in for a CUDA graph: every call with its tensors, which a replay computes anew at their places."""
-
-    calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        with_elements = any(isinstance(leaf, Tensor) and not leaf.is_meta for leaf in tree_leaves((args, kwargs)))
-        if func in WAITS and with_elements:
-            raise RuntimeError("operation not permitted when stream is capturing")
-        result = func(*args, **(kwargs or {}))
-        self.calls.append((func, args, dict(kwargs or {}), result))
-        return result
-
-    def replay(self) -> None:
-        with torch.no_grad():
-            for func, args, named, result in self.calls:
-                again = func(*args, **named)
-                for own, new in zip(tree_leaves(result), tree_leaves(again), strict=True):
-                    if isinstance(own, Tensor) and own.data_ptr() != new.data_ptr():
-                        own.copy_(new)
-
-
-def record_on_tape(compute: Callable[[], dict[str, Tensor]]) -> tuple[dict[str, Tensor], Callable[[], None]]:
-    with _Tape() as tape:
-        results = compute()
-    for tensor in results.values():
-        tensor.detach().zero_()  # whoever does not replay has nothing
-    return results, tape.replay
 
 
 def make_passes(room: bool = True) -> CapturedPasses:
@@ -87,11 +51,27 @@ def cnn() -> Published:
     return publish_module(nn.Sequential(*layers), compute_classification_loss, example)
 
 
+class _Drawing(nn.Module):
+    """Draws in each way that a document has: of elements, channels, attention's weights, and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start, self.head = nn.Conv2d(1, 4, 3), nn.Linear(36, 10)
+        self.elements, self.channels, self.limit = nn.Dropout(0.5), nn.Dropout2d(0.3), nn.AlphaDropout(0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.limit(self.channels(self.start(x)))
+        rows = found.flatten(2)
+        rows = functional.scaled_dot_product_attention(rows, rows, rows, dropout_p=0.25)
+        noisy = rows + torch.rand_like(rows) * torch.randn_like(rows)
+        answer: Tensor = self.head(self.elements(noisy.flatten(1)[:, :36]))
+        return answer
+
+
 @pytest.fixture(scope="module")
-def dropping() -> Published:
+def drawing() -> Published:
     torch.manual_seed(2)
-    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Dropout(0.5))
-    return publish_module(module, compute_classification_loss, (torch.randn(4, 1, 8, 8), torch.arange(4)))
+    return publish_module(_Drawing(), compute_classification_loss, (torch.randn(4, 1, 8, 8), torch.arange(4)))
 
 
 class _Words(nn.Module):
@@ -126,14 +106,33 @@ def test_replayed_passes_have_the_bits_of_plain_ones(cnn: Published, rows: int) 
     assert captured.captured.replays == passes - FIRST * shapes
 
 
-def test_a_document_that_draws_is_not_recorded(dropping: Published) -> None:
-    plain, captured = (Program(parse_document(dropping.document)) for _ in range(2))
+@pytest.mark.parametrize("rows", [8, 16])
+def test_replayed_draws_are_those_of_the_pass_s_own_seed(drawing: Published, rows: int) -> None:
+    plain, captured = (Program(parse_document(drawing.document)) for _ in range(2))
     captured.captured = make_passes()
     answers = [
-        (take(plain, dropping.parameters, batch, seed), take(captured, dropping.parameters, batch, seed))
-        for seed, batch in enumerate(draw_batches(5))
+        (take(plain, drawing.parameters, batch, seed), take(captured, drawing.parameters, batch, seed))
+        for seed in (0, 1, 2, 3, 4, 1)
+        for batch in draw_batches(1, rows)
     ]
     assert all(one == other for one, other in answers)
+    assert answers[1] == answers[5]
+    assert len({one["loss"] for one, _ in answers}) == 5, "each seed draws for itself"
+    assert captured.captured.replays == 6 * rows // 8 - FIRST
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_passes_stay_plain_where_draws_would_be_kept_or_are_too_many(
+    drawing: Published, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if most:
+        monkeypatch.setattr(randomness, "RECORDED_DRAWS", most)
+    else:
+        monkeypatch.setattr(RecordedKeys, "set_seed", lambda _keys, _seed: None)
+    plain, captured = (Program(parse_document(drawing.document)) for _ in range(2))
+    captured.captured = make_passes()
+    for seed, batch in enumerate(draw_batches(FIRST + 2)):
+        assert take(captured, drawing.parameters, batch, seed) == take(plain, drawing.parameters, batch, seed)
     assert captured.captured.replays == 0
 
 
@@ -163,20 +162,20 @@ def test_recordings_are_given_up_where_a_plain_pass_has_too_little_memory() -> N
     passes = make_passes()
     state, small, large = {"w": torch.ones(2)}, {"x": torch.ones(3)}, {"x": torch.ones(4)}
 
-    def plain(state: dict[str, Tensor], data: dict[str, Tensor]) -> dict[str, Tensor]:
+    def plain(state: dict[str, Tensor], data: dict[str, Tensor], _seed: Seed) -> dict[str, Tensor]:
         if len(data["x"]) == 4 and not held[0]:
             held[0] = True
             raise OutOfMemory("the card is full")
         return {"sum": state["w"].sum() * data["x"].sum()}
 
     for _ in range(FIRST + 1):
-        passes.compute(plain, state, small)
+        passes.compute(plain, state, small, bytes(32))
     assert passes.replays == 1
-    assert passes.compute(plain, state, large)["sum"] == 8
-    passes.compute(plain, state, small)
+    assert passes.compute(plain, state, large, bytes(32))["sum"] == 8
+    passes.compute(plain, state, small, bytes(32))
     assert passes.replays == 1
     with pytest.raises(OutOfMemory):
-        make_passes().compute(lambda _state, _data: (_ for _ in ()).throw(OutOfMemory("full")), state, small)
+        make_passes().compute(lambda *_given: (_ for _ in ()).throw(OutOfMemory("full")), state, small, bytes(32))
 
 
 def test_memory_that_is_given_back_is_recorded_anew(cnn: Published) -> None:
