@@ -1,8 +1,10 @@
 """Files that survive kill -9: written to a temporary file and renamed. Synced files survive a power cut too."""
 
 import fcntl
+import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -11,6 +13,7 @@ from gradmarket.market.errors import Conflict
 from graphdoc.encoding import Bytes
 
 LOCK: Final = "lock"
+CARDS: Final = "cards.json"
 PAUSES_S: Final = (0.01, 0.05, 0.0)
 """Seconds after each failed try to lock a folder: `in_use` holds the lock for a moment, a worker while it runs."""
 
@@ -45,6 +48,20 @@ def append_line(path: Path, line: bytes) -> None:
         os.write(descriptor, line)
     finally:
         os.close(descriptor)
+
+
+def record_cards(folder: Path, cards: Mapping[str, str]) -> None:
+    """Records the uuid of each card on which the worker of the folder computes, by its device."""
+    write_file_atomically(folder / CARDS, json.dumps(cards).encode(), synced=False)
+
+
+def load_cards(folder: Path) -> dict[str, str]:
+    """Returns the recorded cards; none if a power cut spoilt the file."""
+    try:
+        cards: dict[str, str] = json.loads((folder / CARDS).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return cards
 
 
 def _sync_folder(folder: Path) -> None:

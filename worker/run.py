@@ -90,8 +90,9 @@ def _open_shared_parts(
             journal.report("machine", f"{one.text} {_CHOOSE}", device=one.device, threads=one.threads, cores=one.cores)
         if mine.warning:
             journal.report("card", mine.warning, why=mine.why)
-        cards = [one.card.uuid for one in each if one.card]
-        pauses = (feature.open_pause(settings, cards) for feature in FEATURES)
+        cards = {one.device: one.card.uuid for one in each if one.card}
+        durable.record_cards(settings.data, cards)
+        pauses = (feature.open_pause(settings, list(cards.values())) for feature in FEATURES)
         find_pause = next((pause for pause in pauses if pause is not None), never_paused)
         parts = settings, key, account_store, mine.runner, journal, signals, stack
         yield Shared(*parts, wrapper, own, FEATURES, find_pause, [one.runner for one in each[1:]])

@@ -131,22 +131,11 @@ class Management:
             return None
         return text.value.decode()
 
-    def list_loads(self) -> Iterator[CardLoad]:
-        """Yields the present load of each card of the machine, in PCI order; none where the library is missing."""
-        count = ctypes.c_uint()
-        if self._nvml is None or self._nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
-            return
-        for number in range(count.value):
-            handle = ctypes.c_void_p()
-            if self._nvml.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle)) == 0:
-                yield self._read_load(handle, f"card {number}")
-
     def read_load(self, uuid: str) -> CardLoad | None:
         """Returns the present load of one card; None where it is unknown."""
         handle = self._find_card(uuid)
-        return None if handle is None else self._read_load(handle, uuid)
-
-    def _read_load(self, handle: ctypes.c_void_p, unnamed: str) -> CardLoad:
+        if handle is None:
+            return None
         name, rates = ctypes.create_string_buffer(_NAME_BYTES), (ctypes.c_uint * 2)()
         memory, power, heat = (ctypes.c_ulonglong * 3)(), ctypes.c_uint(), ctypes.c_uint()
         named = self._nvml.nvmlDeviceGetName(handle, name, _NAME_BYTES) == 0
@@ -155,7 +144,7 @@ class Management:
         warm = self._nvml.nvmlDeviceGetTemperature(handle, 0, ctypes.byref(heat)) == 0
         holds = self._nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
         return CardLoad(
-            name=name.value.decode() if named else unnamed,
+            name=name.value.decode() if named else uuid,
             percent=rates[0] if works else None,
             watts=power.value / 1000 if draws else None,
             celsius=heat.value if warm else None,
@@ -163,13 +152,15 @@ class Management:
         )
 
     def read_free_bytes(self, uuid: str) -> int | None:
-        handle, memory = self._find_card(uuid), (ctypes.c_ulonglong * 3)()
-        if handle is None or self._nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)):
-            return None
-        return memory[1]
+        load = self.read_load(uuid)
+        return None if load is None else load.free
 
     def _find_card(self, uuid: str) -> ctypes.c_void_p | None:
+        """Returns the library's handle of a card, or of an instance of one (MIG), whose uuid the driver has too."""
         handle = ctypes.c_void_p()
-        if self._nvml is None or self._nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)):
+        if self._nvml is None:
             return None
-        return handle
+        for known in (uuid, uuid.replace("GPU-", "MIG-", 1)):
+            if self._nvml.nvmlDeviceGetHandleByUUID(known.encode(), ctypes.byref(handle)) == 0:
+                return handle
+        return None

@@ -142,9 +142,16 @@ def test_forbidding_the_calls_of_an_unknown_processor_returns_false(monkeypatch:
     assert not forbid_driver_calls()
 
 
-def test_loads_of_cards_have_the_values_that_the_library_has(root: Path) -> None:
+def test_each_card_s_load_is_found_by_its_own_uuid(root: Path) -> None:
     install_driver(root, root)
-    first, second = Management(str(root / "libnvidia-ml.so.1")).list_loads()
-    assert first == CardLoad("NVIDIA H100 80GB HBM3", 93, 612.5, 61, 70 << 30)
-    assert second == CardLoad("NVIDIA H200", 93, None, 61, 5 << 30)
-    assert list(Management(str(root / "no library")).list_loads()) == []
+    library = Management(str(root / "libnvidia-ml.so.1"))
+    assert library.read_load(UUIDS[0]) == CardLoad("NVIDIA H100 80GB HBM3", 93, 612.5, 61, 70 << 30)
+    assert library.read_load(UUIDS[1]) == CardLoad("NVIDIA H200", 93, None, 61, 5 << 30)
+    assert library.read_load("GPU-2") is None
+    assert Management(str(root / "no library")).read_load(UUIDS[0]) is None
+
+
+def test_an_instance_of_a_card_is_found_by_the_uuid_that_the_driver_has(root: Path) -> None:
+    install_driver(root, root, "INSTANCES")
+    library = Management(str(root / "libnvidia-ml.so.1"))
+    assert (library.read_free_bytes(UUIDS[0]), library.read_free_bytes(UUIDS[1])) == (70 << 30, 5 << 30)

@@ -94,11 +94,13 @@ MANAGEMENT: Final = r"""
 int nvmlInit_v2(void) { return 0; }
 int nvmlSystemGetDriverVersion(char *text, unsigned most) { snprintf(text, most, "580.159.04"); return 0; }
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
-    *handle = uuid[strlen(uuid) - 1] == '1' ? "1" : "0";
-    return 0;
+    char last = uuid[strlen(uuid) - 1];
+    *handle = last == '1' ? "1" : "0";
+#ifdef INSTANCES
+    if (strncmp(uuid, "MIG-", 4)) return 6;
+#endif
+    return last == '0' || last == '1' ? 0 : 6;
 }
-int nvmlDeviceGetCount_v2(unsigned *number) { *number = 2; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned number, void **handle) { *handle = number ? "1" : "0"; return 0; }
 int nvmlDeviceGetName(const char *handle, char *name, unsigned most) {
     snprintf(name, most, "%s", handle[0] == '1' ? "NVIDIA H200" : "NVIDIA H100 80GB HBM3");
     return 0;

@@ -162,20 +162,30 @@ def test_top_prints_the_same_in_words_and_escapes_a_stranger_s_controls(working:
 
 
 @FULL
-def test_pay_per_kilowatt_hour_is_the_last_hour_s_over_all_cards_mean_watts(
+def test_pay_per_kilowatt_hour_is_the_last_hour_s_over_its_cards_mean_watts(
     working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn = iter([(300.0, 200.0), (100.0, None), (None, None), (None, None)])
-    monkeypatch.setattr(
-        Management, "list_loads", lambda _self: iter([CardLoad("card", watts=watts) for watts in next(drawn)])
-    )
+    drawn = {"GPU-3": iter([300.0, 100.0, None, None]), "GPU-5": iter([200.0, None, None, None])}
+    monkeypatch.setattr(Management, "read_load", lambda _self, uuid: CardLoad("card", watts=next(drawn[uuid])))
+    durable.record_cards(working.folder, {"cuda:3": "GPU-3", "cuda:5": "GPU-5"})
     own, now = OwnFolder(working.folder), time.time()
     told = [own.look(now + after).earnings[0] for after in (0, 10, 20)]
     assert [one.per_kwh for one in told] == [
         str(int(one.last_hour) * 1000 // watts) for one, watts in zip(told, (500, 300, 300), strict=True)
     ]
     assert int(told[0].last_hour) == 2 * PRICE
-    assert own.look(now + 7200).earnings[0].per_kwh is None, "no card has told its watts for an hour"
+    last = own.look(now + 7200)
+    assert last.earnings[0].per_kwh is None, "no card has told its watts for an hour"
+    assert [one.name for one in last.cards] == ["cuda:3 (card)", "cuda:5 (card)"]
+
+
+def test_a_worker_on_the_processor_shows_no_card_of_its_machine(
+    working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Management, "read_load", lambda _self, _uuid: CardLoad("card", watts=300.0))
+    durable.record_cards(working.folder, {})
+    own = OwnFolder(working.folder).look(time.time())
+    assert (own.cards, own.earnings[0].per_kwh) == ((), None)
 
 
 def test_the_worker_s_page_shows_the_same_and_has_no_controls(

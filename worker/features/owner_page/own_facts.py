@@ -3,7 +3,7 @@
 import fcntl
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
@@ -104,7 +104,7 @@ class OwnFacts:
     rejections: tuple[RejectedAnswer, ...]
     grievances: tuple[str, ...]
     cards: tuple[CardLoad, ...] = ()
-    """The present load of this machine's cards."""
+    """The present load of the cards on which this worker computes, by device and name."""
 
 
 class OwnFolder:
@@ -116,7 +116,7 @@ class OwnFolder:
         self._tails: dict[Path, RecordTail] = {}
         self._management = Management()
         self._watts: deque[tuple[float, float]] = deque()
-        """Unix time and the draw of all cards then."""
+        """Unix time and the draw of its cards then."""
         owner = AccountStore(folder / BOOK).wallet
         if owner is None:
             raise NotFound(f"no worker has run in {folder}", "name the worker's folder with --data")
@@ -138,7 +138,7 @@ class OwnFolder:
     def look(self, now: float) -> OwnFacts:
         """Reads the folder at `now`, in Unix seconds."""
         store = AccountStore(self._folder / BOOK)
-        cards = tuple(self._management.list_loads())
+        cards = tuple(self._list_cards())
         newest = [(account, self._load_newest_records(account, now - DAY_S)) for account in store.accounts]
         return OwnFacts(
             address=self.address,
@@ -155,8 +155,13 @@ class OwnFolder:
             cards=cards,
         )
 
+    def _list_cards(self) -> Iterator[CardLoad]:
+        for device, uuid in durable.load_cards(self._folder).items():
+            if (load := self._management.read_load(uuid)) is not None:
+                yield replace(load, name=f"{device} ({load.name})")
+
     def _average_watts(self, cards: Sequence[CardLoad], now: float) -> float:
-        """Returns the average draw of all cards over the looks in the last hour; 0 where none reports it."""
+        """Returns the average draw of its cards over the looks in the last hour; 0 where none reports it."""
         drawn = [card.watts for card in cards if card.watts is not None]
         if drawn:
             self._watts.append((now, sum(drawn)))

@@ -24,7 +24,7 @@ def _draw_parts(own: OwnFacts, elsewhere: Elsewhere) -> Iterator[RenderableType]
     yield _draw_table("Earned", ("token", "today", "last hour", "in all", "redeemed"), sums)
     for one in own.earnings:
         if one.per_kwh is not None:
-            yield Text(f"{one.text(one.per_kwh)} a kWh of all cards, by the last hour")
+            yield Text(f"{one.text(one.per_kwh)} a kWh of its cards, by the last hour")
     yield Text(f"{own.accepted} accepted, {own.rejected} rejected, {own.unpaid} accepted and not paid yet")
     for shown in list_own_tables(own, elsewhere):
         yield _draw_table(shown.title, shown.head, shown.rows) if shown.rows else Text(shown.none, style="dim")
