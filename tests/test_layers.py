@@ -472,6 +472,18 @@ def test_a_start_imports_nothing_that_it_does_not_need(entry: str) -> None:
     assert HEAVY & set(done.stdout.split()) == START_NEEDS[entry]
 
 
+def test_a_start_builds_no_validator_of_the_markets_messages() -> None:
+    program = (
+        "from gradmarket.market import fields; import gradmarket.client, sys\n"
+        "kinds = list(fields.DeferredModel.__subclasses__())\n"
+        "for kind in kinds: kinds += kind.__subclasses__()\n"
+        "assert len(kinds) > 100\n"
+        "print(*(kind.__qualname__ for kind in kinds if kind.__pydantic_complete__))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert len(done.stdout.split()) <= 10, done.stdout
+
+
 def test_torch_is_in_the_runners_child(modules: dict[str, Module]) -> None:
     assert any(uses_torch(modules[name]) for name in reachable(modules, CHILD))
 

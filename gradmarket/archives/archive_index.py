@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.fields import DigestField, HashField, first_fault
+from gradmarket.market.fields import DeferredModel, DigestField, HashField, first_fault
 from gradmarket.market.terms import Digest, Hash, JobId
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedRound, PublishedTask
@@ -43,7 +43,7 @@ class PublicRecords(Protocol):
     def leaves(self, job: JobId, size: int) -> Iterable[Hash]: ...
 
 
-class ArchivedEnd(BaseModel):
+class ArchivedEnd(DeferredModel):
     """The end of a job that the archive's one continues, as its market listed it."""
 
     model_config = ConfigDict(frozen=True)
@@ -54,7 +54,7 @@ class ArchivedEnd(BaseModel):
     leaves: tuple[HashField, ...] = ()
 
 
-class ArchiveIndex(BaseModel):
+class ArchiveIndex(DeferredModel):
     """The file `archive.json`; `evidence` by the task's id, `blobs` are the others that an audit reads."""
 
     model_config = ConfigDict(frozen=True)

@@ -165,7 +165,13 @@ def _stop_at_first_item(schema: Any) -> Any:
     return [_stop_at_first_item(part) for part in schema] if isinstance(schema, list) else schema
 
 
-class OneFaultModel(BaseModel):
+class DeferredModel(BaseModel):
+    """A model whose validator pydantic builds at its first use: a process imports many models and uses few."""
+
+    model_config = ConfigDict(defer_build=True)
+
+
+class OneFaultModel(DeferredModel):
     """A message of the other side, which may be hostile: its lists and tuples end at their first wrong item.
 
     `max_length` counts the right items alone: without this a hostile list is refused item by item.
@@ -303,7 +309,7 @@ def _aware(value: datetime) -> datetime:
 Time = Annotated[datetime, AfterValidator(_aware)]
 
 
-class Part(BaseModel):
+class Part(DeferredModel):
     """A frozen part of a specification that refuses NaN, infinity and unknown fields: these with the nearest known."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
@@ -341,7 +347,7 @@ def _in_words(detail: ErrorDetails, known: Sequence[str]) -> InitErrorDetails:
     return InitErrorDetails(type=kind, loc=detail["loc"], input=detail["input"])
 
 
-class Chosen(BaseModel):
+class Chosen(DeferredModel):
     """A plug-in by its name; fields that the model does not declare are the plug-in's settings."""
 
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)

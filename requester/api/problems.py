@@ -9,13 +9,13 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.types import ExceptionHandler
 
 from gradmarket.market.errors import JobRefused, MarketError
-from gradmarket.market.fields import describe_fault, in_words
+from gradmarket.market.fields import DeferredModel, describe_fault, in_words
 from requester.api.problem_kinds import ProblemKind, of_error, of_status
 
 log = structlog.get_logger("gradmarket.problems")
@@ -26,7 +26,7 @@ MOST_ERRORS: Final = 100
 """An answer repeats parts of its request: a post must not come back many times as long."""
 
 
-class ProblemDetails(BaseModel):
+class ProblemDetails(DeferredModel):
     """RFC 9457; `type` is one of the page /errors, relative to the service's address; `errors` names the fields."""
 
     model_config = ConfigDict(extra="allow")

@@ -2,8 +2,9 @@
 
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
+from gradmarket.market.fields import DeferredModel
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.model.sampling import layout_in
 from gradmarket.market.rules import payment
@@ -15,13 +16,13 @@ from requester.store.tables import Job, Round
 from requester.store.work import RowReader
 
 
-class EntryFacts(BaseModel):
+class EntryFacts(DeferredModel):
     name: str
     shape: tuple[int, ...]
     kind: Literal["loss", "gradient", "buffer"]
 
 
-class Facts(BaseModel):
+class Facts(DeferredModel):
     """`flops` and `peak_bytes`: of one task; `memory`: the blob of the optimizer's state before the first round."""
 
     model_config = ConfigDict(frozen=True)

@@ -9,10 +9,10 @@ They name their wallet, and no other key works, shows or verifies by them.
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from gradmarket.market.errors import Conflict, NotFound, Refused, SignatureRefused
-from gradmarket.market.fields import AddressField, AmountField, HashField, SignatureField
+from gradmarket.market.fields import AddressField, AmountField, DeferredModel, HashField, SignatureField
 from gradmarket.market.messages import Voucher
 from gradmarket.market.release import SILENT
 from gradmarket.market.signing import Domain, digest_struct, recover_signer
@@ -28,7 +28,7 @@ REMEMBERED: Final = 256
 NO_UNITS: Final = Units(0)
 
 
-class Stored(BaseModel):
+class Stored(DeferredModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 

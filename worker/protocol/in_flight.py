@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from blake3 import blake3
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from gradmarket.market.digests import blob_digest
-from gradmarket.market.fields import DigestField, HashField, SignatureField
+from gradmarket.market.fields import DeferredModel, DigestField, HashField, SignatureField
 from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import sketch_packing
@@ -36,7 +36,7 @@ LONGEST_S: Final = 3600.0
 """The most seconds for which a replica counts as work under way: a market may give any time, even a year."""
 
 
-class SealedAnswer(BaseModel):
+class SealedAnswer(DeferredModel):
     """A sealed answer: everything that a reveal and an upload need, except the payload, which has a file of its own."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,7 +48,7 @@ class SealedAnswer(BaseModel):
     """The time reported to the market: 0 where the rows are this machine's own, since time reveals facts about them."""
 
 
-class InFlight(BaseModel):
+class InFlight(DeferredModel):
     """A replica in flight. `state` is the market's last; `instance` is that of the contract that pays."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

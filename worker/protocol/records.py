@@ -7,8 +7,9 @@ requester's signatures; nothing in it must be fetched from the market again.
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 
+from gradmarket.market.fields import DeferredModel
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.rules.proof import breaks_promise
@@ -19,7 +20,7 @@ from worker import durable
 from worker.protocol.in_flight import SealedAnswer
 
 
-class ReplicaRecord(BaseModel):
+class ReplicaRecord(DeferredModel):
     """`at`: when this worker received the final verdict, in Unix seconds; `market`: the address that sent it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -2,10 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from pydantic import (
-    BaseModel,
-)
-
+from gradmarket.market.fields import DeferredModel
 from gradmarket.market.views.job_views import CoverageCounts
 from gradmarket.market.views.service_views import Page
 
@@ -34,7 +31,7 @@ def worst_share(uses: Sequence[float]) -> float:
     return min(uses) / mean if mean else 0.0
 
 
-class PartitionCoverage(BaseModel):
+class PartitionCoverage(DeferredModel):
     """`tasks`: in updates, with rows of this partition. `uses`: how often each of its rows was used, on average."""
 
     name: str

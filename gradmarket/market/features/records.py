@@ -6,8 +6,7 @@ from math import ceil
 from statistics import median
 from typing import Any, Final
 
-from pydantic import BaseModel
-
+from gradmarket.market.fields import DeferredModel
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.market.views.trust_views import AuditView
 from gradmarket.market.wire.hearing_messages import PublishedHearing
@@ -44,7 +43,7 @@ def estimate_hourly_pay(lasted: Sequence[float], paid: Sequence[PaidAnswer]) -> 
     return units * 3600 / shortened if shortened > 0 else None
 
 
-class ReplicaView(BaseModel):
+class ReplicaView(DeferredModel):
     """Ballot, salt and signatures are none as long as another attempt at the task could copy them."""
 
     id: str
@@ -70,7 +69,7 @@ class ReplicaView(BaseModel):
     verdict_signature: str | None
 
 
-class WaveView(BaseModel):
+class WaveView(DeferredModel):
     number: int
     secret: str | None
     commitments: str | None
@@ -79,7 +78,7 @@ class WaveView(BaseModel):
     closed_at: str | None
 
 
-class TaskView(BaseModel):
+class TaskView(DeferredModel):
     id: str
     round: int
     index: int
@@ -96,7 +95,7 @@ class TaskView(BaseModel):
     ended_at: str | None
 
 
-class PlanView(BaseModel):
+class PlanView(DeferredModel):
     """Replicas asked first, agreeing ballots that decide, replicas at most, and the probability of an audit.
 
     `referred`: an audit settles what the ballots leave open, before anything is accepted.
@@ -109,7 +108,7 @@ class PlanView(BaseModel):
     referred: bool = False
 
 
-class AllowedView(BaseModel):
+class AllowedView(DeferredModel):
     """How far the tensors of two determinism classes may deviate: market.rules.verifiers.tolerance."""
 
     classes: tuple[str, str]
@@ -141,7 +140,7 @@ class TaskEvidence(TaskView):
     """A referee's hearings of answers that differ, where the job has one; shown with the ballots."""
 
 
-class PaymentView(BaseModel):
+class PaymentView(DeferredModel):
     """One accepted gradient, or its worth over its price, and the batch that carries it on-chain."""
 
     id: int

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from gradmarket.market.fields import DeferredModel
 from gradmarket.market.terms import Amount
 
 DAY_S: Final = 86_400.0
@@ -53,7 +54,7 @@ def is_alarm_due(before: Amount, after: Amount, a_day: Amount) -> bool:
     return before * of < a_day * part <= after * of
 
 
-class NewSpendingLimit(BaseModel):
+class NewSpendingLimit(DeferredModel):
     model_config = ConfigDict(extra="forbid")
 
     a_day: Annotated[str, Field(max_length=200)] | None

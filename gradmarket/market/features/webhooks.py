@@ -10,9 +10,10 @@ import hmac
 from collections.abc import Mapping
 from typing import Annotated, Final, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from gradmarket.market.errors import SignatureRefused
+from gradmarket.market.fields import DeferredModel
 from gradmarket.market.views.service_views import USUAL, Happening
 
 PREFIX: Final = "whsec_"
@@ -65,7 +66,7 @@ HAPPENINGS: Final[tuple[str, ...]] = get_args(Happening)
 URL_LENGTH: Final = 2000
 
 
-class NewWebhook(BaseModel):
+class NewWebhook(DeferredModel):
     model_config = ConfigDict(extra="forbid")
 
     url: Annotated[str, Field(min_length=1, max_length=URL_LENGTH)]

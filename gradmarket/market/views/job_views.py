@@ -12,7 +12,7 @@ from pydantic import (
     field_validator,
 )
 
-from gradmarket.market.fields import AmountField, Count, DigestField, Part
+from gradmarket.market.fields import AmountField, Count, DeferredModel, DigestField, Part
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import JobId, JobState, RoundState
 from gradmarket.market.views.payment_views import SettlementView, ToSignView, VestView
@@ -45,7 +45,7 @@ KnownSpec = Annotated[JobSpec | NewerPart, _or_newer(JobSpec)]
 KnownPublication = Annotated[Publication | NewerPart, _or_newer(Publication)]
 
 
-class Costs(BaseModel):
+class Costs(DeferredModel):
     """`price`: of a gradient in the newest round; of a draft, at most. `at_most`: every replica of every task is asked
     for and agrees, each at the highest price. `deposited` is the part that the contract holds."""
 
@@ -57,7 +57,7 @@ class Costs(BaseModel):
     refunded: str
 
 
-class FaultView(BaseModel):
+class FaultView(DeferredModel):
     """The failure of `parties` separate workers, in the words of one of them."""
 
     fault: StepFault
@@ -66,7 +66,7 @@ class FaultView(BaseModel):
     parties: int
 
 
-class PrivacyView(BaseModel):
+class PrivacyView(DeferredModel):
     """The bound on what the rounds so far disclose of one holder."""
 
     epsilon: float
@@ -86,7 +86,7 @@ class RowPrivacyView(PrivacyView):
     """How often such a row was used at most."""
 
 
-class CoverageCounts(BaseModel):
+class CoverageCounts(DeferredModel):
     """Tasks in updates; those of them in a later update than their round's; and those whose rows are in none yet."""
 
     used: int
@@ -94,7 +94,7 @@ class CoverageCounts(BaseModel):
     waiting: int
 
 
-class JobView(BaseModel):
+class JobView(DeferredModel):
     id: str
     name: str
     state: JobState
@@ -148,7 +148,7 @@ class JobView(BaseModel):
     ended_at: str | None
 
 
-class ListedJob(BaseModel):
+class ListedJob(DeferredModel):
     """A worker's part of a JobView: it serves markets of several versions at once."""
 
     model_config = ConfigDict(frozen=True)
@@ -182,7 +182,7 @@ class Funded(JobView):
     to_sign: list[ToSignView]
 
 
-class DriftView(BaseModel):
+class DriftView(DeferredModel):
     """The number of `operators` whose accepted answers the merges up to this one could compare; those that push the
     model one way by more than honest errors could are `leaning`. The others' values are not published."""
 
@@ -190,7 +190,7 @@ class DriftView(BaseModel):
     leaning: list[str]
 
 
-class RoundView(BaseModel):
+class RoundView(DeferredModel):
     number: int
     state: RoundState
     price: str
@@ -205,7 +205,7 @@ class RoundView(BaseModel):
     closed_at: str | None
 
 
-class CheckpointView(BaseModel):
+class CheckpointView(DeferredModel):
     """The parameters after a round."""
 
     round: int
@@ -219,7 +219,7 @@ class CheckpointView(BaseModel):
     metrics: dict[str, float] | None
 
 
-class UpdateView(BaseModel):
+class UpdateView(DeferredModel):
     """An update in few bytes, and the parameters before and after it, by digest."""
 
     before: DigestField
@@ -227,14 +227,14 @@ class UpdateView(BaseModel):
     updated: DigestField
 
 
-class UpdatePath(BaseModel):
+class UpdatePath(DeferredModel):
     """The updates that lead to the parameters that a round's tasks start from, the newest first; none where whole
     parameters take fewer bytes."""
 
     updates: list[UpdateView]
 
 
-class Stats(BaseModel):
+class Stats(DeferredModel):
     rounds: int
     tasks: int
     accepted: int
@@ -253,7 +253,7 @@ class Stats(BaseModel):
     settlements: list[SettlementView]
 
 
-class JobPay(BaseModel):
+class JobPay(DeferredModel):
     """A worker's part of a job's Stats."""
 
     model_config = ConfigDict(frozen=True)

@@ -2,14 +2,15 @@
 
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from gradmarket.market.fields import DeferredModel
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import ReplicaState
 from gradmarket.market.views.trust_views import ReputationView
 
 
-class JobWorkerView(BaseModel):
+class JobWorkerView(DeferredModel):
     """One worker's standing in one job; amounts in smallest units."""
 
     address: str
@@ -26,7 +27,7 @@ class JobWorkerView(BaseModel):
     """The part of its stake that the job can slash and that no accusation claims yet."""
 
 
-class SettlementView(BaseModel):
+class SettlementView(DeferredModel):
     batch: int
     state: str
     tx: str | None
@@ -36,7 +37,7 @@ class SettlementView(BaseModel):
     amount: str
 
 
-class StakeView(BaseModel):
+class StakeView(DeferredModel):
     """The part of a worker's stake that one job can slash, by the chain; in the token's smallest unit."""
 
     job: str
@@ -44,7 +45,7 @@ class StakeView(BaseModel):
     at_risk: str
 
 
-class VestView(BaseModel):
+class VestView(DeferredModel):
     """The most of each worker's last pay that a job keeps locked, and the results of its accusations so far.
 
     Amounts are in the token's smallest unit.
@@ -68,7 +69,7 @@ class VestView(BaseModel):
         return "; ".join([f"{waits} credit", *came])
 
 
-class StrikesView(BaseModel):
+class StrikesView(DeferredModel):
     """Answers that a worker's operator owed in one job and did not give, as they weigh now."""
 
     job: str
@@ -77,7 +78,7 @@ class StrikesView(BaseModel):
     """Until then it gets no work of the job; null if it may get work now."""
 
 
-class WorkerView(BaseModel):
+class WorkerView(DeferredModel):
     address: str
     payout: str
     operator: str
@@ -99,7 +100,7 @@ class WorkerView(BaseModel):
     replicas: dict[str, int]
 
 
-class EarningsView(BaseModel):
+class EarningsView(DeferredModel):
     """Per job: the earnings, and how far settlement has come."""
 
     job: str
@@ -111,7 +112,7 @@ class EarningsView(BaseModel):
     withdrawn: str
 
 
-class ToSignView(BaseModel):
+class ToSignView(DeferredModel):
     """A transaction for a wallet: EIP-1474's fields, without gas, fees and nonce, which are the wallet's to choose."""
 
     model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
@@ -137,7 +138,7 @@ class EntryKind(StrEnum):
     SETTLED = "settled"
 
 
-class EntryView(BaseModel):
+class EntryView(DeferredModel):
     """`amount` from the account `credit` to the account `debit`, and its cause."""
 
     kind: EntryKind
@@ -152,7 +153,7 @@ class EntryView(BaseModel):
     block: int | None
 
 
-class BooksView(BaseModel):
+class BooksView(DeferredModel):
     """The sum of `accounts` (debits less credits) is zero; `balanced`: they are the contract's figures at the block."""
 
     balanced: bool
@@ -160,7 +161,7 @@ class BooksView(BaseModel):
     accounts: dict[str, str]
 
 
-class LedgerView(BaseModel):
+class LedgerView(DeferredModel):
     """`block` is none while the job is not on-chain. `books` come with the first page, `next` leads to the others."""
 
     job: str
@@ -171,7 +172,7 @@ class LedgerView(BaseModel):
     next: str | None
 
 
-class VerdictView(BaseModel):
+class VerdictView(DeferredModel):
     task: str
     replica: str
     worker: str

@@ -2,17 +2,17 @@
 
 from typing import Final, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from gradmarket.market.fields import TOKEN_NAME, AmountField, OneFaultModel
+from gradmarket.market.fields import TOKEN_NAME, AmountField, DeferredModel, OneFaultModel
 from gradmarket.market.terms import Role
 
 
-class Health(BaseModel):
+class Health(DeferredModel):
     status: str
 
 
-class Readiness(BaseModel):
+class Readiness(DeferredModel):
     """`ok`, or the fault in words."""
 
     status: str
@@ -31,7 +31,7 @@ class Page(OneFaultModel, Generic[Item]):
     next: str | None
 
 
-class PriceGuide(BaseModel):
+class PriceGuide(DeferredModel):
     """A GFLOP is 10^9 operations of a task's document."""
 
     paid: list[AmountField]
@@ -39,7 +39,7 @@ class PriceGuide(BaseModel):
     classes: dict[str, int] = {}
 
 
-class SpendingView(BaseModel):
+class SpendingView(DeferredModel):
     token: str
     a_day: AmountField | None
     spent: AmountField
@@ -50,7 +50,7 @@ DAY_S: Final = 86_400
 LONGEST_DAYS: Final = 3650
 
 
-class NewToken(BaseModel):
+class NewToken(DeferredModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str = Field(pattern=TOKEN_NAME, description="Its purpose; no two tokens share a name")
@@ -60,7 +60,7 @@ class NewToken(BaseModel):
     )
 
 
-class TokenView(BaseModel):
+class TokenView(DeferredModel):
     name: str
     role: Role
     created_at: str | None
@@ -86,7 +86,7 @@ Happening = Literal[
 USUAL: Final[tuple[Happening, ...]] = ("job.paused", "job.finished", "job.cancelled", "job.failed", "spending.alarm")
 
 
-class WebhookView(BaseModel):
+class WebhookView(DeferredModel):
     id: str
     token: str
     url: str

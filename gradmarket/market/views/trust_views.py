@@ -1,7 +1,6 @@
 """Finished audits, scores and accusations, and an operator's record in a class, as the API answers them."""
 
-from pydantic import BaseModel
-
+from gradmarket.market.fields import DeferredModel
 from gradmarket.market.terms import (
     AccusationState,
     AuditState,
@@ -13,7 +12,7 @@ from gradmarket.market.terms import (
 )
 
 
-class AccusationView(BaseModel):
+class AccusationView(DeferredModel):
     """`case` and `event` are the contract's (market.stakes defines them); `until`: to contest, or to decide."""
 
     worker: str
@@ -24,7 +23,7 @@ class AccusationView(BaseModel):
     until: str | None
 
 
-class ChangeView(BaseModel):
+class ChangeView(DeferredModel):
     """By how much a small step along a gradient lowered the loss on its task's rows, and on other draws of rows."""
 
     own: float
@@ -33,7 +32,7 @@ class ChangeView(BaseModel):
     passes: bool
 
 
-class ScoreView(BaseModel):
+class ScoreView(DeferredModel):
     """A gradient that was scored (features.loss_change), and the auditor's own. The numbers follow the job's scores.
 
     `honest`: at least this share of honest gradients passes; null with too few trusted runs, and then nothing is
@@ -50,7 +49,7 @@ class ScoreView(BaseModel):
     verdict: ChangeVerdict
 
 
-class PanelSeatView(BaseModel):
+class PanelSeatView(DeferredModel):
     """One auditor of a panel (features.auditors). Its answer and salt are published as the audit's root is."""
 
     signer: str | None
@@ -62,7 +61,7 @@ class PanelSeatView(BaseModel):
     salt: str | None
 
 
-class AuditView(BaseModel):
+class AuditView(DeferredModel):
     """`rate`: the probability that the task was drawn with; `root`: the auditor's result, of `runs` runs.
 
     The root is published once no further attempt at the task can use it. Where answers are
@@ -88,7 +87,7 @@ class AuditView(BaseModel):
     panel: list[PanelSeatView] | None = None
 
 
-class KnownAnswers(BaseModel):
+class KnownAnswers(DeferredModel):
     """Answers to tasks that are over and whose right answer is known.
 
     `caught`: wrong ones that votes outvoted; `false_alarms`: right ones that they did.
@@ -101,7 +100,7 @@ class KnownAnswers(BaseModel):
     false_alarms: int
 
 
-class PanelFigures(BaseModel):
+class PanelFigures(DeferredModel):
     """The results of the panels of a job's audits: `auditors` that have to `agree`, of separate operators."""
 
     auditors: int
@@ -113,7 +112,7 @@ class PanelFigures(BaseModel):
     barred: int
 
 
-class TrustView(BaseModel):
+class TrustView(DeferredModel):
     """How well a job's checks find wrong answers (features.planted), by the tasks that are over.
 
     `planted`: an auditor had computed them before anybody answered; `audited`: others that were drawn for an audit.
@@ -133,7 +132,7 @@ class TrustView(BaseModel):
     panels: PanelFigures | None = None
 
 
-class ReputationView(BaseModel):
+class ReputationView(DeferredModel):
     """`standing`: at 95 % the least share of honest answers that the passed audits show (features.reputation)."""
 
     determinism_class: str
@@ -143,7 +142,7 @@ class ReputationView(BaseModel):
     failed_at: str | None
 
 
-class TensorView(BaseModel):
+class TensorView(DeferredModel):
     """`largest`: the deviation seen; `threshold`: ten times that, the bound for ballots once it is calibrated."""
 
     name: str
@@ -151,14 +150,14 @@ class TensorView(BaseModel):
     threshold: float
 
 
-class ComparedView(BaseModel):
+class ComparedView(DeferredModel):
     """A task that passed its audit, and the payload roots that trusted machines of the two classes found."""
 
     task: TaskId
     roots: tuple[Digest, Digest]
 
 
-class PairView(BaseModel):
+class PairView(DeferredModel):
     """`confidence`: that 95 % of honest runs lie below the largest deviation; `tasks`: the newest of the `runs`."""
 
     classes: tuple[str, str]
@@ -172,7 +171,7 @@ class PairView(BaseModel):
     changed_at: str | None
 
 
-class CalibrationView(BaseModel):
+class CalibrationView(DeferredModel):
     """`family`: jobs of one document, data, step, precision and codec, which share their thresholds."""
 
     verifier: str

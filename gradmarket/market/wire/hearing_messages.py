@@ -6,10 +6,10 @@ A side's answer goes as bytes in a body, signed before in the headers (SaidHeade
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from gradmarket.market.digests import domain_hash
-from gradmarket.market.fields import AddressField, DigestField, HashField, SignatureField
+from gradmarket.market.fields import AddressField, DeferredModel, DigestField, HashField, SignatureField
 from gradmarket.market.messages import DisputeRuling
 from gradmarket.market.terms import Address, Hash, JobId, TaskId
 from gradmarket.market.wire.base import Wire
@@ -126,7 +126,7 @@ class KeptReceipt(Wire):
     signature: SignatureField
 
 
-class SaidInHearing(BaseModel):
+class SaidInHearing(DeferredModel):
     """A side's signed answer, `size` bytes long, that came at that Unix time; `body` is none where it was longer than
     MOST_SAID or than what the referee holds."""
 
@@ -139,7 +139,7 @@ class SaidInHearing(BaseModel):
     body: str | None = Field(default=None, pattern=r"^0x([0-9a-f]{2})*$", max_length=2 + 2 * MOST_SAID)
 
 
-class AskedInHearing(BaseModel):
+class AskedInHearing(DeferredModel):
     """A question with its answers, in the order in which they came."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -151,7 +151,7 @@ class AskedInHearing(BaseModel):
     answers: tuple[SaidInHearing, ...] = Field(default=(), max_length=2)
 
 
-class PublishedHearing(BaseModel):
+class PublishedHearing(DeferredModel):
     """A hearing from its first question to its ruling, replayable with the job's document."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")

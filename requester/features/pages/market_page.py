@@ -5,9 +5,9 @@ from typing import Final
 from urllib.parse import urlencode
 
 from fastapi import Request
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from gradmarket.market.fields import TAG_OR_NONE
+from gradmarket.market.fields import TAG_OR_NONE, DeferredModel
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import Printable
 from requester.context import Context
@@ -23,7 +23,7 @@ JOBS: Final = 50
 """Jobs on a page."""
 
 
-class JobQuery(BaseModel):
+class JobQuery(DeferredModel):
     """The viewer's search, as in the page's address. `mine`: only the jobs posted with the viewer's API token."""
 
     state: Printable = Field(default="", max_length=20)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import Field, field_validator
 
 from gradmarket.market.admissible import list_differences
-from gradmarket.market.fields import TAG_OR_NONE
+from gradmarket.market.fields import TAG_OR_NONE, DeferredModel
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.metric_names import choose_metric
@@ -32,7 +32,7 @@ ABSENT: Final = "—"
 Numbers = list[float | int | None]
 
 
-class RunsQuery(BaseModel):
+class RunsQuery(DeferredModel):
     """Which runs: all of a tag, or jobs by their ids."""
 
     tag: str = Field(default="", max_length=40, pattern=TAG_OR_NONE)

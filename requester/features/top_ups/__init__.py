@@ -6,11 +6,12 @@ The route also returns the transactions to sign if the funds' owner signs elsewh
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from sqlalchemy import select
 
 from contracts import calls
 from gradmarket.market.errors import Conflict
+from gradmarket.market.fields import DeferredModel
 from gradmarket.market.rules import payment
 from gradmarket.market.rules.lifecycle import AWAITS_TOP_UP, ESCROW_SHORT
 from gradmarket.market.terms import Amount, JobState, Units
@@ -31,7 +32,7 @@ from requester.store.work import Work, record_event
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 
-class Deposit(BaseModel):
+class Deposit(DeferredModel):
     """More money for a job, as in "0.5 GRAD" or in the token's smallest unit; without one, only lists calls to sign."""
 
     model_config = ConfigDict(extra="forbid")

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from eth_keys.datatypes import PrivateKey
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from gradmarket.market.errors import Refused, SignatureRefused
-from gradmarket.market.fields import AddressField, HashField, SignatureField, first_fault
+from gradmarket.market.fields import AddressField, DeferredModel, HashField, SignatureField, first_fault
 from gradmarket.market.messages import SignedConsent, Withdrawal
 from gradmarket.market.signing import NAME, VERSION, Domain, check_struct_signature, digest_struct, sign_digest
 from gradmarket.market.terms import Address
@@ -25,7 +25,7 @@ _DOMAIN: Final = {"name": "string", "version": "string", "chainId": "uint256", "
 _LARGEST: Final = 4096
 
 
-class ConsentFile(BaseModel):
+class ConsentFile(DeferredModel):
     """The file that `gradmarket wallet consent give` prints."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -16,14 +16,14 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.features.secure_sums.holder import HolderState, HolderStep, Seat
 from gradmarket.market.features.secure_sums.signed import NO_KEYS
 from gradmarket.market.features.secure_sums.sum_messages import HolderKeysMessage, HolderNumber, SetField
-from gradmarket.market.fields import HashField
+from gradmarket.market.fields import DeferredModel, HashField
 from graphdoc.encoding import Bytes
 from worker import durable
 
 Step = Annotated[int, Field(ge=1, le=5)]
 
 
-class SecureRecord(BaseModel):
+class SecureRecord(DeferredModel):
     """A holder's state in an attempt at a round's sum; `entropy` gives all of its secrets. The rest is HolderState."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

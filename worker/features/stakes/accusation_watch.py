@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from contracts import events, stakes
 from contracts.event_types import JobOpened
@@ -20,6 +20,7 @@ from contracts.ledger import Ledger
 from contracts.rpc import LOG_SPAN
 from contracts.stakes import CaseStage
 from gradmarket.market.errors import MarketError
+from gradmarket.market.fields import DeferredModel
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.proof import OfferScope
 from gradmarket.market.terms import Address, Hash
@@ -65,7 +66,7 @@ def running_thread(name: str, run: Callable[[], object], over: threading.Event) 
         thread.join(timeout=THREAD_STOP_S)
 
 
-class WatchProgress(BaseModel):
+class WatchProgress(DeferredModel):
     """The progress on one chain: the next block, and each known case with its last known stage, the last read last."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from contracts import events, stakes
 from contracts.ledger import Ledger
@@ -24,7 +24,7 @@ from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
-from gradmarket.market.fields import AddressField, HashField
+from gradmarket.market.fields import AddressField, DeferredModel, HashField
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import proof
@@ -47,7 +47,7 @@ from worker.settings import WorkerSettings
 from worker.wallet import Wallet
 
 
-class HeardCase(BaseModel):
+class HeardCase(DeferredModel):
     """What `wallet dispute judge --to` writes: two answers to an offer, and the referee's ruling on them."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from contracts import events
 from contracts.log_heads import fetch_head_times, fetch_heads
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.features.log import job_log
-from gradmarket.market.fields import HashField, first_fault
+from gradmarket.market.fields import DeferredModel, HashField, first_fault
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Hash, JobId
@@ -43,7 +43,7 @@ Prove = Callable[[int, int], Sequence[bytes] | None]
 """Returns the proof that connects a log of this size with a longer one; None without any."""
 
 
-class ObservedJob(BaseModel):
+class ObservedJob(DeferredModel):
     """A job's heads as one observer received them."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -53,7 +53,7 @@ class ObservedJob(BaseModel):
     heads: tuple[ToldHead, ...]
 
 
-class ObservedHeads(BaseModel):
+class ObservedHeads(DeferredModel):
     """The file that `wallet heads export` writes."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import GrowingTree
 from gradmarket.market.features.verify import Finding
+from gradmarket.market.fields import DeferredModel
 from gradmarket.market.messages import LogHead
 from gradmarket.market.rules.proof import Fault, is_signed_by
 from gradmarket.market.signing import Domain
@@ -32,7 +33,7 @@ CARRIED: Final = -1.0
 """In place of the time of receipt, for a head that a batch carries: its block has the time."""
 
 
-class ToldHead(BaseModel):
+class ToldHead(DeferredModel):
     """A head that a market sent; `at` in Unix seconds."""
 
     model_config = ConfigDict(frozen=True)

@@ -6,10 +6,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from gradmarket.market.errors import MarketError, Refused
-from gradmarket.market.fields import AddressField
+from gradmarket.market.fields import AddressField, DeferredModel
 from gradmarket.market.terms import Address
 from worker import durable
 from worker.features.stakes.accusation_watch import running_thread
@@ -21,7 +21,7 @@ from worker.wallet import Wallet
 TARGET: Final = "watch-export.json"
 
 
-class ExportTarget(BaseModel):
+class ExportTarget(DeferredModel):
     """The folder of the worker's export, and its watcher."""
 
     model_config = ConfigDict(frozen=True)

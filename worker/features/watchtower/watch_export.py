@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from contracts.ledger import Ledger
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.fields import AddressField, SignatureField, first_fault
+from gradmarket.market.fields import AddressField, DeferredModel, SignatureField, first_fault
 from gradmarket.market.messages import Payout, WatchMandate
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import digest_struct, sign_digest
@@ -31,7 +31,7 @@ INDEX: Final = "watch.json"
 RECORDS: Final = "records"
 
 
-class SignedPayout(BaseModel):
+class SignedPayout(DeferredModel):
     """The recipient of the worker's earnings; the contract accepts it once, at this nonce."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -40,7 +40,7 @@ class SignedPayout(BaseModel):
     signature: SignatureField
 
 
-class WatchedChain(BaseModel):
+class WatchedChain(DeferredModel):
     """A contract that pays the worker, and the watcher's mandate for it. `payout`: where the contract has another."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,7 +49,7 @@ class WatchedChain(BaseModel):
     payout: SignedPayout | None = None
 
 
-class WatchExport(BaseModel):
+class WatchExport(DeferredModel):
     """The file `watch.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

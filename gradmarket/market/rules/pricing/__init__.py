@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, cast
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError, model_serializer, model_validator
+from pydantic import ConfigDict, GetJsonSchemaHandler, ValidationError, model_serializer, model_validator
 from pydantic.json_schema import JsonSchemaValue
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.fields import AMOUNT_SCHEMA, Name, Part, first_fault
+from gradmarket.market.fields import AMOUNT_SCHEMA, DeferredModel, Name, Part, first_fault
 from gradmarket.market.terms import Amount
 from graphdoc import plugins
 
@@ -82,7 +82,7 @@ def load_pricing_rule(name: str) -> Rule:
     return cast(Rule, plugins.load_plugin(__name__, name))
 
 
-class Price(BaseModel):
+class Price(DeferredModel):
     """`name` is a file of this folder; the other fields are its settings. A plain amount means `fixed`."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
