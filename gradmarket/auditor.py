@@ -361,10 +361,12 @@ def open_auditor(
         yield auditor
 
 
-def run_due_tasks(auditor: Turning, pause: Callable[[bool], bool], tell: Callable[[Done | MarketError], None]) -> None:
+def run_due_tasks(
+    auditor: Turning, pause: Callable[[bool], bool], report: Callable[[Done | MarketError], None]
+) -> None:
     """Runs due tasks until `pause` returns True; `pause` gets whether nothing is due, and may wait in that case.
 
-    Errors are passed to `tell` and the task is retried: the service gives an unanswered audit to the next that asks.
+    Errors are passed to `report` and the task is retried: the service gives an unanswered audit to the next that asks.
     Raises TokenRefused, which no retry mends.
     """
     done: Done | MarketError | None = None
@@ -376,4 +378,4 @@ def run_due_tasks(auditor: Turning, pause: Callable[[bool], bool], tell: Callabl
         except MarketError as error:
             done = error
         if done is not None:
-            tell(done)
+            report(done)

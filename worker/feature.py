@@ -95,7 +95,7 @@ class WorkerFeature:
         return 0
 
     def list_wallet_lines(
-        self, settings: WorkerSettings, me: Address, say: Callable[[str], None]
+        self, settings: WorkerSettings, me: Address, warn: Callable[[str], None]
     ) -> Mapping[str, Sequence[WalletLine]]:
-        """Called by `wallet show`; returns lines by their name in JSON. `say` gets unknown facts, with the reason."""
+        """Called by `wallet show`; returns lines by their name in JSON. `warn` gets unknown facts, with the reason."""
         return {}

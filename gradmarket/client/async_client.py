@@ -207,7 +207,7 @@ class AsyncServiceTransport:
                     raise CutOff(f"{self.url}: {error}") from error
                 if tried >= tries and (not (patient and self._patience.keep_trying(time.monotonic() - since))):
                     raise _build_unreachable(self.url, error) from error
-                self._patience.say(error)
+                self._patience.on_retry(error)
             await asyncio.sleep(longest * random.uniform(0.5, 1.0))
             longest = min(2 * longest, LONGEST_PAUSE_S)
 

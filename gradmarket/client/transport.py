@@ -89,13 +89,13 @@ class Patience:
     """When a request that failed is sent again.
 
     `keep_trying(seconds)` returns whether to go on with a service that has been unreachable, or has answered with a
-    status of `busy`, for this long; `pause` sleeps; `say` receives the reason each time.
+    status of `busy`, for this long; `pause` sleeps; `on_retry` receives the reason each time.
     """
 
     keep_trying: Callable[[float], bool] = refuse_retry
     pause: Callable[[float], object] = time.sleep
     busy: frozenset[int] = frozenset()
-    say: Callable[[Exception], None] = lambda _error: None
+    on_retry: Callable[[Exception], None] = lambda _error: None
 
 
 class ServiceTransport:
@@ -193,7 +193,7 @@ class ServiceTransport:
                     raise CutOff(f"{self.url}: {error}") from error
                 if tried >= tries and not (patient and self._patience.keep_trying(time.monotonic() - since)):
                     raise _build_unreachable(self.url, error) from error
-                self._patience.say(error)
+                self._patience.on_retry(error)
             self._patience.pause(longest * random.uniform(0.5, 1.0))
             longest = min(2 * longest, LONGEST_PAUSE_S)
 

@@ -16,7 +16,7 @@ from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView
 
 Show = Callable[[JobView], None]
-Told = Callable[[ServerSentEvent], None]
+OnEvent = Callable[[ServerSentEvent], None]
 Away = Callable[[JobView, MarketError, int], None]
 """(the job when last seen, the error instead of an answer, the number of errors since then)"""
 CLOSED: Final = "round_closed"
@@ -39,11 +39,11 @@ def refuse_pause(job: JobView) -> None:
 
 
 def follow_job(
-    market: RequesterClient, job_id: str, show: Show, away: Away, on_event: Told = lambda _event: None
+    market: RequesterClient, job_id: str, show: Show, away: Away, on_event: OnEvent = lambda _event: None
 ) -> JobView:
     """Shows the job at every relevant change until it has ended; returns its last view.
 
-    `told` gets each event once, in order. While the service does not answer, `away` is called for each try; only an
+    `on_event` gets each event once, in order. While the service does not answer, `away` is called for each try; only an
     error that it raises ends the tries. Raises ServiceUnreachable if the service did not answer at first.
     """
     following = _Following(market, job_id, show, on_event)
@@ -69,7 +69,7 @@ def compute_pause(tries: int) -> float:
 class _Following:
     """`job` as it was seen last; `tries` without an answer since then; `_after`: the newest event passed on."""
 
-    def __init__(self, market: RequesterClient, job_id: str, show: Show, on_event: Told) -> None:
+    def __init__(self, market: RequesterClient, job_id: str, show: Show, on_event: OnEvent) -> None:
         self._market, self._job_id, self._show, self._told = market, job_id, show, on_event
         self._after, self._looked = 0, 0.0
 
@@ -103,7 +103,7 @@ def describe_outage(error: MarketError) -> str:
 @contextmanager
 def record_callbacks(
     market: RequesterClient, job_id: str, callbacks: Sequence[Callback], warn: Callable[[str], None]
-) -> Iterator[Told]:
+) -> Iterator[OnEvent]:
     """Yields a function that passes an event to the callbacks; the block's start and end pass them the job's.
 
     A callback that fails causes one warning, and is still called for later events: a tracker that is down ends no
@@ -111,10 +111,10 @@ def record_callbacks(
     """
     job, failed = market.job(job_id), set[int]()
 
-    def each(tell: Callable[[Callback], None]) -> None:
+    def each(hook: Callable[[Callback], None]) -> None:
         for callback in callbacks:
             try:
-                tell(callback)
+                hook(callback)
             except Exception as error:  # noqa: BLE001  # whatever a tracker's library raises
                 if id(callback) not in failed:
                     warn(f"{type(callback).__name__} does not record this job: {type(error).__name__}: {error}")

@@ -34,13 +34,13 @@ from graphdoc.figures import Published
 class _Asked:
     """Replaces `training` of all modules, and reports each reader."""
 
-    def __init__(self, tell: Callable[[], None]) -> None:
-        self._tell = tell
+    def __init__(self, on_read: Callable[[], None]) -> None:
+        self._on_read = on_read
 
     def __get__(self, module: Any, _owner: Any) -> Any:
         if module is None:
             return self
-        self._tell()
+        self._on_read()
         return vars(module)["training"]
 
     def __set__(self, module: Any, value: bool) -> None:
@@ -48,9 +48,9 @@ class _Asked:
 
 
 @contextmanager
-def watch_mode_reads(tell: Callable[[], None]) -> Iterator[None]:
+def watch_mode_reads(on_read: Callable[[], None]) -> Iterator[None]:
     """Reports within the block each time that a module's mode is read."""
-    nn.Module.training = _Asked(tell)  # type: ignore[assignment]
+    nn.Module.training = _Asked(on_read)  # type: ignore[assignment]
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ DEPOSIT, RESERVED, EARNED = 100, 60, 45
 
 
 @dataclass(frozen=True)
-class Till:
+class FundedJob:
     """A worker with a reservation in a job, and a voucher under all that it has earned."""
 
     job: OpenedJob
@@ -36,9 +36,9 @@ class Till:
         self.job.send(calls.settle_packed(self.job.market, self.job.id, batch, list(groups)))
 
 
-def chain_fixture(scene: Scene, ledger: Ledger | None = None) -> Till:
+def chain_fixture(scene: Scene, ledger: Ledger | None = None) -> FundedJob:
     job = open_on(ledger or scene.ledger, scene.key, deposit=DEPOSIT)
-    made = Till(job, scene.rich())
+    made = FundedJob(job, scene.rich())
     job.reserve((made.worker, RESERVED))
     return made
 

@@ -20,7 +20,7 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Hash, JobId, Units
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.terminal import ShownConsole
-from tests.attacks.contract import DEPOSIT, EARNED, Till, chain_fixture
+from tests.attacks.contract import DEPOSIT, EARNED, FundedJob, chain_fixture
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
 from tests.fee_token import market_over_fee_token, takes
@@ -64,7 +64,7 @@ def sixteen_announcements_in_a_token_of_ones_own(scene: Scene) -> str:
     return f"named token: {'honest' if HONEST in named else 'no honest one'} and {none}; any token: {among}"
 
 
-def redeemer_of(made: Till, folder: Path, said: StringIO) -> tuple[Redeemer, JobAccount]:
+def redeemer_of(made: FundedJob, folder: Path, said: StringIO) -> tuple[Redeemer, JobAccount]:
     ledger, place = made.job.ledger, made.job.ledger.deployment
     store = AccountStore(folder / "book.json")
     names = {"chain_id": place.chain_id, "contract": place.contract, "instance": place.instance}

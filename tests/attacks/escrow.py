@@ -11,7 +11,7 @@ from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.messages import Release
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Amount, Hash, Units
-from tests.attacks.contract import DEPOSIT, EARNED, RESERVED, Till, chain_fixture, tried
+from tests.attacks.contract import DEPOSIT, EARNED, RESERVED, FundedJob, chain_fixture, tried
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
 from tests.attacks.vouchers import redeemed
@@ -21,7 +21,7 @@ STAKE, AT_RISK, BOND = 1_000, 300, 5
 EVENT, OTHER_EVENT = Hash(b"\x0e" * 32), Hash(b"\x0f" * 32)
 
 
-def worker_gets_all(made: Till) -> str:
+def worker_gets_all(made: FundedJob) -> str:
     redeemed(made, *made.job.voucher(made.worker, RESERVED))
     return f"worker {made.has}"
 

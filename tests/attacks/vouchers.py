@@ -13,7 +13,7 @@ from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Units
 from tests.attacks.commitments import refusal
-from tests.attacks.contract import DEPOSIT, EARNED, RESERVED, Till, chain_fixture, group, tried
+from tests.attacks.contract import DEPOSIT, EARNED, RESERVED, FundedJob, chain_fixture, group, tried
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
 from tests.kit.behaviour import HONEST
@@ -28,11 +28,11 @@ def malleable(signature: bytes) -> bytes:
     return signature[:32] + s.to_bytes(32, "big") + bytes([55 - signature[64]])
 
 
-def redeemed(made: Till, voucher: Voucher, signature: bytes) -> str:
+def redeemed(made: FundedJob, voucher: Voucher, signature: bytes) -> str:
     return tried(made.job, calls.redeem(made.job.market, voucher, signature))
 
 
-def replayed(made: Till, signature: bytes) -> str:
+def replayed(made: FundedJob, signature: bytes) -> str:
     """A voucher of `made`'s worker and job under a signature from elsewhere."""
     answer = redeemed(made, Voucher(made.job.id, made.worker, Units(EARNED)), signature)
     return f"{answer} {made.has}"
@@ -41,7 +41,7 @@ def replayed(made: Till, signature: bytes) -> str:
 @attack("voucher replay", "another job BadSignature 0; at home done 45")
 def in_another_job(scene: Scene) -> str:
     home, other = chain_fixture(scene), chain_fixture(scene)
-    other = Till(other.job, home.key)
+    other = FundedJob(other.job, home.key)
     other.job.reserve((home.worker, DEPOSIT - RESERVED))
     _, signature = home.job.voucher(home.worker, EARNED)
     there = replayed(other, signature)
@@ -75,14 +75,14 @@ def on_a_chain_that_was_restarted(scene: Scene) -> str:
 
 
 @contextmanager
-def history(keys: list[PrivateKey], key: PrivateKey) -> Iterator[Till]:
+def history(keys: list[PrivateKey], key: PrivateKey) -> Iterator[FundedJob]:
     """A new chain on which `keys` open the first job and reserve in it for `key`."""
     chain = LocalChain.start(None)
     try:
         ledger = Ledger(chain.connect(), deploy_market(chain.connect(), DEPLOYER))
         job = open_on(ledger, iter(keys).__next__, deposit=DEPOSIT)
         job.reserve((address_of(key), RESERVED))
-        yield Till(job, key)
+        yield FundedJob(job, key)
     finally:
         chain.stop()
 

@@ -45,7 +45,7 @@ POLICY = ChainPolicy(settle_every_s=5.0, settle_gradients=50, claim_window_s=360
 
 
 class ChainFixture:
-    """The requester's till: a database file, a desk over it, and an office that may die and come back."""
+    """The requester's payments: a database file, market calls over it, and a chain worker that may die and restart."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class ChainFixture:
             steps=tuple(step for feature in FEATURES for step in feature.chain_steps),
             extend_log=extend_log,
             correction=ReconcileFeature.correction,
-            holder=f"life {next(self._lives)} of the till",
+            holder=f"life {next(self._lives)} of the fixture",
         )
         self.chain_worker = ChainWorker(self.chain)
 

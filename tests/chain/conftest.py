@@ -1,4 +1,4 @@
-"""A till of the test's own."""
+"""A chain fixture of the test's own."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,7 +30,7 @@ def new_till(tmp_path: Path, ledger: Ledger, new_key: NewKey) -> Iterator[NewTil
 
 @pytest.fixture
 def till_on(new_till: NewTill) -> Callable[[Ledger], ChainFixture]:
-    """A till on a chain of the test's own."""
+    """A chain fixture on a chain of the test's own."""
     return lambda ledger: new_till(on=ledger)
 
 

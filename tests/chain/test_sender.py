@@ -40,7 +40,7 @@ def post(chain_fixture: ChainFixture, kind: TransactionKind = TransactionKind.AP
 
 
 def rich_on(chain_fixture: ChainFixture) -> ChainFixture:
-    """The till, with gas."""
+    """The fixture, with gas."""
     assert chain_fixture.chain.grant is not None
     chain_fixture.chain.grant(Amount(1))
     return chain_fixture

@@ -278,7 +278,7 @@ def test_a_certificate_that_stops_being_trusted_is_waited_for(environment: pytes
     """It may be renewed at any moment: a worker with gradients in flight does not leave for it."""
     certificate, said = certified(tmp_path), list[Exception]()
     with serving(lambda *_asked: (200, b"bytes"), certificate) as url:
-        patience = Patience(lambda _seconds: len(said) < 2, lambda _seconds: None, say=said.append)
+        patience = Patience(lambda _seconds: len(said) < 2, lambda _seconds: None, on_retry=said.append)
         environment.setenv("SSL_CERT_FILE", str(certificate))
         transport = ServiceTransport(url, patience)
         transport.send("GET", "/")

@@ -12,7 +12,7 @@ from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Amount, Hash, ReplicaId, Units
 from tests.onchain import HOUR, NewKey
-from tests.worker.test_refused_payments import Till, warp
+from tests.worker.test_refused_payments import RedeemingWallet, warp
 from worker.money.chain_view import ChainView
 
 VEST, WINDOW_S = 16, 300
@@ -25,14 +25,14 @@ def validator(new_key: NewKey) -> PrivateKey:
 
 
 @pytest.fixture
-def vesting(own_ledger: Ledger, new_key: NewKey, tmp_path: Path, validator: PrivateKey) -> Till:
+def vesting(own_ledger: Ledger, new_key: NewKey, tmp_path: Path, validator: PrivateKey) -> RedeemingWallet:
     """The last 16 of its 40 units are locked."""
     quorum = calls.quorum_of([address_of(validator)], 1)
     terms: dict[str, Any] = {"vest": Units(VEST), "vest_window": WINDOW_S, "vest_quorum": quorum}
-    return Till(own_ledger, new_key, tmp_path, decision_window=60, bond=Units(5), **terms)
+    return RedeemingWallet(own_ledger, new_key, tmp_path, decision_window=60, bond=Units(5), **terms)
 
 
-def test_locked_pay_is_collected_although_a_later_voucher_is_dead(vesting: Till) -> None:
+def test_locked_pay_is_collected_although_a_later_voucher_is_dead(vesting: RedeemingWallet) -> None:
     assert vesting.redeemer.redeem(vesting.account)
     assert vesting.has == 40 - VEST
     vesting.takes(50)
@@ -42,7 +42,7 @@ def test_locked_pay_is_collected_although_a_later_voucher_is_dead(vesting: Till)
     assert vesting.has == 40
 
 
-def test_burnt_pay_is_not_reported_as_redeemed(vesting: Till, validator: PrivateKey) -> None:
+def test_burnt_pay_is_not_reported_as_redeemed(vesting: RedeemingWallet, validator: PrivateKey) -> None:
     vesting.redeemer.redeem(vesting.account)
     job, place = vesting.job, vesting.job.market
     job.send(calls.accuse_vested(place, job.id, vesting.worker, Units(10), EVENT))
@@ -56,7 +56,7 @@ def test_burnt_pay_is_not_reported_as_redeemed(vesting: Till, validator: Private
     assert [int(line.split('"amount": "')[1].split('"')[0]) for line in told] == [40 - VEST, VEST - 10]
 
 
-def test_accused_pay_is_reported_as_locked_until_its_validators_rule(vesting: Till) -> None:
+def test_accused_pay_is_reported_as_locked_until_its_validators_rule(vesting: RedeemingWallet) -> None:
     vesting.redeemer.redeem(vesting.account)
     warp(vesting, WINDOW_S - 10)
     vesting.job.send(calls.accuse_vested(vesting.job.market, vesting.job.id, vesting.worker, Units(10), EVENT))
@@ -68,14 +68,14 @@ def test_accused_pay_is_reported_as_locked_until_its_validators_rule(vesting: Ti
 
 
 @pytest.fixture
-def waiting(own_ledger: Ledger, new_key: NewKey, tmp_path: Path) -> Till:
+def waiting(own_ledger: Ledger, new_key: NewKey, tmp_path: Path) -> RedeemingWallet:
     """Accepted for 60 units, of which 20 wait for a test of the worker."""
-    till = Till(own_ledger, new_key, tmp_path)
-    till.store.record_final_verdict(till.account, ReplicaId("a"), Units(20), accepted=True)
-    return till
+    wallet = RedeemingWallet(own_ledger, new_key, tmp_path)
+    wallet.store.record_final_verdict(wallet.account, ReplicaId("a"), Units(20), accepted=True)
+    return wallet
 
 
-def test_a_worker_that_leaves_keeps_reserved_what_it_earned_without_a_voucher(waiting: Till) -> None:
+def test_a_worker_that_leaves_keeps_reserved_what_it_earned_without_a_voucher(waiting: RedeemingWallet) -> None:
     assert waiting.account.earned - waiting.account.vouchered == 20
     assert waiting.redeemer.close(waiting.account)
     assert waiting.ledger.account(waiting.job.id, waiting.worker).reserved == 60
@@ -85,14 +85,14 @@ def test_a_worker_that_leaves_keeps_reserved_what_it_earned_without_a_voucher(wa
     assert (waiting.has, waiting.account.closed) == (60, True)
 
 
-def test_pay_without_a_voucher_is_given_up_after_the_end_of_claims(waiting: Till) -> None:
+def test_pay_without_a_voucher_is_given_up_after_the_end_of_claims(waiting: RedeemingWallet) -> None:
     waiting.redeemer.redeem(waiting.account)
     warp(waiting, 3 * HOUR)
     assert waiting.redeemer.close(waiting.account)
     assert (waiting.has, waiting.account.closed) == (40, True)
 
 
-def test_a_voucher_of_a_closed_account_opens_it(waiting: Till) -> None:
+def test_a_voucher_of_a_closed_account_opens_it(waiting: RedeemingWallet) -> None:
     waiting.store.paid_out(waiting.account, Units(40), closed=True)
     waiting.takes(60)
     assert not waiting.account.closed

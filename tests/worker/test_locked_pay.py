@@ -7,7 +7,7 @@ from contracts import calls
 from contracts.ledger import Ledger
 from gradmarket.market.terms import Address
 from tests.onchain import HOUR, NewKey
-from tests.worker.test_refused_payments import Till, warp
+from tests.worker.test_refused_payments import RedeemingWallet, warp
 from worker.money.chain_view import ChainView
 
 WINDOW = 600
@@ -19,15 +19,15 @@ def test_the_last_pay_is_collected_once_its_lock_has_passed_and_after_the_end_of
     quorum = calls.quorum_of([Address("0x" + "11" * 20)], 1)
     vest = {"vest": 16, "vest_window": WINDOW, "vest_quorum": quorum}
     terms: dict[str, Any] = vest | {"decision_window": HOUR, "bond": 5}
-    till = Till(own_ledger, new_key, tmp_path, **terms)
-    warp(till, 2 * HOUR - 60)
-    assert till.redeemer.close(till.account)
-    assert (till.has, till.account.closed) == (24, False)
-    assert "is locked until" in till.said.getvalue()
-    sent = own_ledger.nonce(till.worker)
-    assert till.redeemer.close(till.account)
-    assert own_ledger.nonce(till.worker) == sent, "what is locked costs no gas"
-    warp(till, WINDOW + 60)
-    till.redeemer._chain_view = ChainView(own_ledger, till.worker)  # the former view is a moment old
-    assert till.redeemer.close(till.account)
-    assert (till.has, till.account.closed) == (40, True)
+    wallet = RedeemingWallet(own_ledger, new_key, tmp_path, **terms)
+    warp(wallet, 2 * HOUR - 60)
+    assert wallet.redeemer.close(wallet.account)
+    assert (wallet.has, wallet.account.closed) == (24, False)
+    assert "is locked until" in wallet.said.getvalue()
+    sent = own_ledger.nonce(wallet.worker)
+    assert wallet.redeemer.close(wallet.account)
+    assert own_ledger.nonce(wallet.worker) == sent, "what is locked costs no gas"
+    warp(wallet, WINDOW + 60)
+    wallet.redeemer._chain_view = ChainView(own_ledger, wallet.worker)  # the former view is a moment old
+    assert wallet.redeemer.close(wallet.account)
+    assert (wallet.has, wallet.account.closed) == (40, True)

@@ -25,7 +25,7 @@ BURNS_ALL = "0xfe"
 """An invalid instruction: takes all gas that it is given."""
 
 
-class Till:
+class RedeemingWallet:
     """A worker with a voucher over 40 units of a job."""
 
     def __init__(self, ledger: Ledger, new_key: NewKey, folder: Path, cumulative: int = 40, **terms: Any) -> None:
@@ -61,8 +61,8 @@ class Till:
 
 
 @pytest.fixture
-def till(own_ledger: Ledger, new_key: NewKey, tmp_path: Path) -> Till:
-    return Till(own_ledger, new_key, tmp_path)
+def wallet(own_ledger: Ledger, new_key: NewKey, tmp_path: Path) -> RedeemingWallet:
+    return RedeemingWallet(own_ledger, new_key, tmp_path)
 
 
 @pytest.fixture
@@ -71,60 +71,60 @@ def token_code(own_ledger: Ledger) -> str:
     return own_ledger.web3.eth.get_code(own_ledger.deployment.token).to_0x_hex()  # type: ignore[no-any-return]
 
 
-def becomes(till: Till, code: str) -> None:
-    call_json_rpc(till.ledger.web3, "anvil_setCode", till.ledger.deployment.token, code)
+def becomes(wallet: RedeemingWallet, code: str) -> None:
+    call_json_rpc(wallet.ledger.web3, "anvil_setCode", wallet.ledger.deployment.token, code)
 
 
-def warp(till: Till, seconds: int) -> None:
-    call_json_rpc(till.ledger.web3, "evm_increaseTime", seconds)
-    call_json_rpc(till.ledger.web3, "evm_mine")
+def warp(wallet: RedeemingWallet, seconds: int) -> None:
+    call_json_rpc(wallet.ledger.web3, "evm_increaseTime", seconds)
+    call_json_rpc(wallet.ledger.web3, "evm_mine")
 
 
-def test_gas_beyond_the_owner_s_ceiling_is_waited_for_until_claims_end_soon(till: Till) -> None:
-    till.redeemer._ceiling = GasCeiling(10**9, urgent_s=600.0)
-    call_json_rpc(till.ledger.web3, "anvil_setNextBlockBaseFeePerGas", hex(40 * 10**9))
-    call_json_rpc(till.ledger.web3, "evm_mine")
-    assert not till.redeemer.redeem(till.account)
-    assert not till.redeemer.close(till.account)
-    assert till.ledger.nonce(till.worker) == 0
-    assert "ceiling 1 gwei (GRADMARKET_WORKER_MAX_FEE)" in till.said.getvalue()
-    left = till.job.claim_until - int(till.ledger.web3.eth.get_block("latest")["timestamp"])
-    warp(till, left - 300)
-    till.redeemer._chain_view = ChainView(till.ledger, till.worker)  # the former view is a moment old
-    call_json_rpc(till.ledger.web3, "anvil_setNextBlockBaseFeePerGas", hex(40 * 10**9))
-    call_json_rpc(till.ledger.web3, "evm_mine")
-    assert till.redeemer.redeem(till.account)
-    assert till.has == 40
+def test_gas_beyond_the_owner_s_ceiling_is_waited_for_until_claims_end_soon(wallet: RedeemingWallet) -> None:
+    wallet.redeemer._ceiling = GasCeiling(10**9, urgent_s=600.0)
+    call_json_rpc(wallet.ledger.web3, "anvil_setNextBlockBaseFeePerGas", hex(40 * 10**9))
+    call_json_rpc(wallet.ledger.web3, "evm_mine")
+    assert not wallet.redeemer.redeem(wallet.account)
+    assert not wallet.redeemer.close(wallet.account)
+    assert wallet.ledger.nonce(wallet.worker) == 0
+    assert "ceiling 1 gwei (GRADMARKET_WORKER_MAX_FEE)" in wallet.said.getvalue()
+    left = wallet.job.claim_until - int(wallet.ledger.web3.eth.get_block("latest")["timestamp"])
+    warp(wallet, left - 300)
+    wallet.redeemer._chain_view = ChainView(wallet.ledger, wallet.worker)  # the former view is a moment old
+    call_json_rpc(wallet.ledger.web3, "anvil_setNextBlockBaseFeePerGas", hex(40 * 10**9))
+    call_json_rpc(wallet.ledger.web3, "evm_mine")
+    assert wallet.redeemer.redeem(wallet.account)
+    assert wallet.has == 40
 
 
 @pytest.mark.parametrize("code", [REFUSES, BURNS_ALL])
 def test_a_voucher_is_credited_while_the_token_refuses_and_collected_after_the_end_of_claims(
-    till: Till, token_code: str, code: str
+    wallet: RedeemingWallet, token_code: str, code: str
 ) -> None:
-    becomes(till, code)
-    assert not till.redeemer.redeem(till.account)
-    onchain = till.ledger.account(till.job.id, till.worker)
+    becomes(wallet, code)
+    assert not wallet.redeemer.redeem(wallet.account)
+    onchain = wallet.ledger.account(wallet.job.id, wallet.worker)
     assert (onchain.vouchered, onchain.withdrawn) == (40, 0)
-    assert "nothing is lost" in till.said.getvalue()
-    warp(till, 3 * HOUR)
-    becomes(till, token_code)
-    assert till.redeemer.redeem(till.account)
-    assert (till.has, till.account.redeemable) == (40, 0)
+    assert "nothing is lost" in wallet.said.getvalue()
+    warp(wallet, 3 * HOUR)
+    becomes(wallet, token_code)
+    assert wallet.redeemer.redeem(wallet.account)
+    assert (wallet.has, wallet.account.redeemable) == (40, 0)
 
 
-def test_credited_pay_costs_no_further_gas_while_the_token_refuses(till: Till) -> None:
-    becomes(till, REFUSES)
-    till.redeemer.redeem(till.account)
-    sent = till.ledger.nonce(till.worker)
-    till.redeemer.redeem(till.account)
-    assert till.ledger.nonce(till.worker) == sent
+def test_credited_pay_costs_no_further_gas_while_the_token_refuses(wallet: RedeemingWallet) -> None:
+    becomes(wallet, REFUSES)
+    wallet.redeemer.redeem(wallet.account)
+    sent = wallet.ledger.nonce(wallet.worker)
+    wallet.redeemer.redeem(wallet.account)
+    assert wallet.ledger.nonce(wallet.worker) == sent
 
 
-def test_a_voucher_that_the_contract_refuses_is_not_sent_as_a_credit(till: Till) -> None:
-    warp(till, 3 * HOUR)
-    assert not till.redeemer.redeem(till.account)
-    assert till.ledger.nonce(till.worker) == 0
-    assert "TooLate" in till.said.getvalue()
+def test_a_voucher_that_the_contract_refuses_is_not_sent_as_a_credit(wallet: RedeemingWallet) -> None:
+    warp(wallet, 3 * HOUR)
+    assert not wallet.redeemer.redeem(wallet.account)
+    assert wallet.ledger.nonce(wallet.worker) == 0
+    assert "TooLate" in wallet.said.getvalue()
 
 
 @pytest.mark.parametrize(("off_s", "due"), [(-30 * HOUR, True), (30 * HOUR, False)])
@@ -132,13 +132,13 @@ def test_the_end_of_claims_follows_the_chain_s_time_alone(
     own_ledger: Ledger, new_key: NewKey, off_s: int, due: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The machine's clock is days off, to either side: due dates follow the chain."""
-    till = Till(own_ledger, new_key, tmp_path)
+    wallet = RedeemingWallet(own_ledger, new_key, tmp_path)
     real = time.time
     monkeypatch.setattr("time.time", lambda: real() + off_s)
     if due:
-        warp(till, int(1.5 * HOUR))
-    assert till.redeemer.due(till.account, None, HOUR) is due
-    seen = ChainView(own_ledger, till.worker).wait_for_reservation(till.job.id, Units(1))
+        warp(wallet, int(1.5 * HOUR))
+    assert wallet.redeemer.due(wallet.account, None, HOUR) is due
+    seen = ChainView(own_ledger, wallet.worker).wait_for_reservation(wallet.job.id, Units(1))
     assert abs(seen.claim_until - seen.now - (0.5 if due else 2) * HOUR) < 60
 
 

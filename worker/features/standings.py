@@ -111,6 +111,6 @@ class StandingsFeature(WorkerFeature):
         self,
         settings: WorkerSettings,
         me: Address,
-        say: Callable[[str], None],  # noqa: ARG002
+        warn: Callable[[str], None],  # noqa: ARG002
     ) -> Mapping[str, Sequence[WalletLine]]:
         return {"jobs": [WalletLine(job.text(money), asdict(job)) for job, money in list_standings(settings, me)]}

@@ -105,12 +105,12 @@ class Outlook:
     def look(self) -> Elsewhere:
         troubles: list[str] = []
         exposed = self._has_stake_at_risk(troubles)
-        me, say = self.own.address, troubles.append
+        me, warn = self.own.address, troubles.append
         self.newest = Elsewhere(
             looked_at=time.time(),
             unredeemed=tuple(filter(None, (self._find_unredeemed(account, troubles) for account in self.own.accounts))),
-            stakes=tuple(list_staked_risks(self.settings, me, say)) if exposed else (),
-            accusations=tuple(list_open_accusations(self.settings, me, say)) if exposed else (),
+            stakes=tuple(list_staked_risks(self.settings, me, warn)) if exposed else (),
+            accusations=tuple(list_open_accusations(self.settings, me, warn)) if exposed else (),
             markets=tuple(
                 self._fetch_market_record(origin, named) for origin, named in self._list_market_origins().items()
             ),

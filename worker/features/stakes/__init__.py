@@ -89,9 +89,9 @@ class StakingFeature(WorkerFeature):
         return count_open_cases(settings)
 
     def list_wallet_lines(
-        self, settings: WorkerSettings, me: Address, say: Callable[[str], None]
+        self, settings: WorkerSettings, me: Address, warn: Callable[[str], None]
     ) -> Mapping[str, Sequence[WalletLine]]:
-        risks, cases = list_staked_risks(settings, me, say), list_open_accusations(settings, me, say)
+        risks, cases = list_staked_risks(settings, me, warn), list_open_accusations(settings, me, warn)
         return {
             "stakes": [WalletLine(one.text(), asdict(one)) for one in risks],
             "accusations": [WalletLine(one.text(), asdict(one)) for one in cases],

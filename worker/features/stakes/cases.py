@@ -49,15 +49,15 @@ def list_cases_against(ledger: Ledger, worker: Address) -> Iterator[WalletCase]:
         yield fetch_case(ledger, accusation.case)
 
 
-def list_open_accusations(settings: WorkerSettings, me: Address, say: Callable[[str], None]) -> Iterator[WalletCase]:
-    """Yields the accusations of this wallet that are not closed; `say` gets the chains that do not answer."""
+def list_open_accusations(settings: WorkerSettings, me: Address, warn: Callable[[str], None]) -> Iterator[WalletCase]:
+    """Yields the accusations of this wallet that are not closed; `warn` gets the chains that do not answer."""
     for facts in known_chains.list_known_chains(settings.data):
         try:
             yield from [
                 case for case in list_cases_against(ledger_of(settings.node, facts), me) if case.stage != "closed"
             ]
         except MarketError as error:
-            say(f"accusations on chain {facts.chain_id} are not known: {error}")
+            warn(f"accusations on chain {facts.chain_id} are not known: {error}")
 
 
 def fetch_case(ledger: Ledger, case: Hash) -> WalletCase:

@@ -169,14 +169,14 @@ class Pledge:
             self._send_call(calls.approve(token, self._market, amount))
         self._send_call(calls.stake(self._market, amount))
 
-    def take_out(self, say: Callable[[str], None]) -> Amount:
+    def take_out(self, warn: Callable[[str], None]) -> Amount:
         """Leaves every job, frees expired locks, withdraws the part that no job exposes, and returns that amount."""
         get_gas(self._ledger, self._me)
         now = self._ledger.block().time
         for part in list_stake_parts(self._ledger, self._me):
             if not part.locked_until:
                 self._send_call(calls.leave_job(self._market, part.chain_job))
-                say(f"left job {part.chain_job}")
+                warn(f"left job {part.chain_job}")
             elif now > part.locked_until and not part.accused:
                 self._send_call(calls.free_exposure(self._market, part.chain_job, self._me))
         staker = stakes.staker(self._ledger, self._me)
@@ -220,13 +220,13 @@ class Risk:
         )
 
 
-def list_staked_risks(settings: WorkerSettings, me: Address, say: Callable[[str], None]) -> Iterator[Risk]:
-    """Yields the stakes on all chains where the worker staked or earned; `say` gets the chains that do not answer."""
+def list_staked_risks(settings: WorkerSettings, me: Address, warn: Callable[[str], None]) -> Iterator[Risk]:
+    """Yields the stakes on all chains where the worker staked or earned; `warn` gets the chains that do not answer."""
     for facts in known_chains.list_known_chains(settings.data):
         try:
             kept = list(list_stake_parts(ledger_of(settings.node, facts), me))
         except MarketError as error:
-            say(f"stakes on chain {facts.chain_id} are not known: {error}")
+            warn(f"stakes on chain {facts.chain_id} are not known: {error}")
             continue
         money = TokenUnit.of(facts)
         for part in kept:

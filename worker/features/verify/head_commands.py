@@ -26,8 +26,8 @@ from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.user_files import check_writable, write_all
 from worker import wallet
-from worker.features.verify import told_heads
-from worker.features.verify.told_heads import HeadCheck, ToldHead
+from worker.features.verify import reported_heads
+from worker.features.verify.reported_heads import HeadCheck, ReportedHead
 from worker.journal import Journal
 from worker.money import known_chains
 from worker.money.account_store import JobAccount, open_account_store
@@ -50,7 +50,7 @@ class ObservedJob(DeferredModel):
     instance: HashField
     chain_job: int = Field(ge=0)
     job: str = Field(max_length=64)
-    heads: tuple[ToldHead, ...]
+    heads: tuple[ReportedHead, ...]
 
 
 class ObservedHeads(DeferredModel):
@@ -64,12 +64,12 @@ class ObservedHeads(DeferredModel):
 class HeadFork:
     """Two signed heads of one log that no proof connects: they convict their signer."""
 
-    one: ToldHead
-    other: ToldHead
+    one: ReportedHead
+    other: ReportedHead
     why: str
 
 
-def find_forks(heads: Sequence[ToldHead], domain: Domain, signer: Address, prove: Prove) -> Iterator[HeadFork]:
+def find_forks(heads: Sequence[ReportedHead], domain: Domain, signer: Address, prove: Prove) -> Iterator[HeadFork]:
     """Yields each two heads in a row, by their sizes, of which the first is no beginning of the second.
 
     One line of heads where each begins the next has one history. Heads that the signer did not sign are skipped.
@@ -114,7 +114,7 @@ def compare_command(
     """
     journal, theirs = Journal(as_json), load_observed_heads(file)
     settings = add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
-    by_job = defaultdict[tuple[Hash, int], list[ToldHead]](list)
+    by_job = defaultdict[tuple[Hash, int], list[ReportedHead]](list)
     for job in theirs.jobs:
         by_job[job.instance, job.chain_job] += job.heads
     forks, shared, partly = 0, 0, 0
@@ -161,14 +161,13 @@ def _list_observed(settings: WorkerSettings) -> Iterator[tuple[JobAccount, Obser
     me = wallet.load_wallet(settings.data, settings.secret).address
     for account in open_account_store(settings.data, me).accounts:
         instance = Hash(account.instance)
-        reported_heads = told_heads.load_reported_heads(told_heads.file_of(settings.data, instance, account.chain_job))
-        if reported_heads:
-            heads = tuple(reported_heads)
+        path = reported_heads.file_of(settings.data, instance, account.chain_job)
+        if heads := tuple(reported_heads.load_reported_heads(path)):
             yield account, ObservedJob(instance=instance, chain_job=account.chain_job, job=account.job, heads=heads)
 
 
 def _compare_job(
-    settings: WorkerSettings, account: JobAccount, mine: ObservedJob, others: Sequence[ToldHead], journal: Journal
+    settings: WorkerSettings, account: JobAccount, mine: ObservedJob, others: Sequence[ReportedHead], journal: Journal
 ) -> tuple[list[HeadFork], bool]:
     """Returns the forks that no restore admits, and whether heads of several sizes were compared.
 
@@ -180,7 +179,7 @@ def _compare_job(
     signer = events.opened_job(ledger, account.chain_job).signer
     until = time.monotonic() + MARKET_S
     market = MarketClient(mine.heads[-1].market, lambda _seconds: time.monotonic() < until)
-    path = told_heads.file_of(settings.data, Hash(account.instance), account.chain_job)
+    path = reported_heads.file_of(settings.data, Hash(account.instance), account.chain_job)
     carried = partial(fetch_heads, ledger, account.chain_job), partial(fetch_head_times, ledger, account.chain_job)
     check = HeadCheck(market, JobId(account.job), account.domain, signer, path, *carried, time.time)
     shown = 0

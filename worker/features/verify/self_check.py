@@ -31,11 +31,11 @@ from gradmarket.market.wire.log_proofs import LeafKind
 from gradmarket.market.wire.poll import NO_ROOT, hash_of
 from worker import wallet
 from worker.features.disputes.kept_receipts import find_receipts_file, load_receipts
-from worker.features.verify import proofs, told_heads
+from worker.features.verify import proofs, reported_heads
 from worker.features.verify.mirrored_jobs import check_by_mirrors
 from worker.features.verify.proofs import ChainHistory
 from worker.features.verify.receipt_check import ReceiptCheck
-from worker.features.verify.told_heads import HeadCheck
+from worker.features.verify.reported_heads import HeadCheck
 from worker.journal import Journal
 from worker.markets.worker_context import ENDED
 from worker.money import known_chains
@@ -223,7 +223,7 @@ class SelfCheck:
         self, market: MarketClient, account: JobAccount, ledger: Ledger, seen: ChainHistory
     ) -> Iterator[Finding]:
         """Compares the log's head with those that this worker received before, in earlier runs too."""
-        path = told_heads.file_of(self.settings.data, Hash(account.instance), account.chain_job)
+        path = reported_heads.file_of(self.settings.data, Hash(account.instance), account.chain_job)
         all_heads = partial(fetch_heads, ledger, account.chain_job)
         times = partial(fetch_head_times, ledger, account.chain_job)
         check = HeadCheck(market, account.job, account.domain, seen.signer, path, all_heads, times, self.clock)
@@ -241,12 +241,12 @@ class SelfCheck:
         kept: Sequence[ReplicaRecord],
         receipts: Sequence[KeptReceipt],
     ) -> Iterator[Finding]:
-        path = told_heads.file_of(self.settings.data, Hash(account.instance), account.chain_job)
-        head = next((told.head for told in reversed(told_heads.load_reported_heads(path))), None)
+        path = reported_heads.file_of(self.settings.data, Hash(account.instance), account.chain_job)
+        head = next((told.head for told in reversed(reported_heads.load_reported_heads(path))), None)
         scope = ReceiptScope(account.domain, seen.signer, account.chain_job)
         if head is not None and head.restarts:
             leaves, carried = list(market.leaves(account.job, head.size)), fetch_heads(ledger, account.chain_job)
-            restores = list(told_heads.list_past_restores(head, leaves, carried, self.clock()))
+            restores = list(reported_heads.list_past_restores(head, leaves, carried, self.clock()))
             scope = replace(scope, leaves=leaves, restores=restores)
         over, newest = market.job(account.job).state in ENDED, None if head is None else head.struct()
         check = ReceiptCheck(market, account, me, scope, newest, over, kept)

@@ -33,8 +33,8 @@ class LockedPay:
         return f"locked: {self.money} of {self.job} {'until its validators rule' if self.accused else when}"
 
 
-def list_locked_pay(settings: WorkerSettings, me: Address, say: Callable[[str], None]) -> Iterator[LockedPay]:
-    """Yields the locked pay of every job with an open account; `say` gets the chains that do not answer."""
+def list_locked_pay(settings: WorkerSettings, me: Address, warn: Callable[[str], None]) -> Iterator[LockedPay]:
+    """Yields the locked pay of every job with an open account; `warn` gets the chains that do not answer."""
     accounts = open_account_store(settings.data, me).accounts
     for facts in known_chains.list_known_chains(settings.data):
         mine = [one for one in accounts if one.domain == facts.domain and not one.closed]
@@ -42,7 +42,7 @@ def list_locked_pay(settings: WorkerSettings, me: Address, say: Callable[[str], 
             ledger = ledger_of(settings.node, facts) if mine else None
             found = [pay for one in mine if ledger and (pay := _find_locked_pay(ledger, me, one, TokenUnit.of(facts)))]
         except MarketError as error:
-            say(f"locked pay on chain {facts.chain_id} is not known: {error}")
+            warn(f"locked pay on chain {facts.chain_id} is not known: {error}")
             continue
         yield from found
 
@@ -64,6 +64,6 @@ class LockedPayFeature(WorkerFeature):
     name = "vesting"
 
     def list_wallet_lines(
-        self, settings: WorkerSettings, me: Address, say: Callable[[str], None]
+        self, settings: WorkerSettings, me: Address, warn: Callable[[str], None]
     ) -> Mapping[str, Sequence[WalletLine]]:
-        return {"locked": [WalletLine(one.text(), asdict(one)) for one in list_locked_pay(settings, me, say)]}
+        return {"locked": [WalletLine(one.text(), asdict(one)) for one in list_locked_pay(settings, me, warn)]}

@@ -15,7 +15,7 @@ from graphdoc.encoding import Bytes
 from graphdoc.runner.document_runner import Arrays
 from graphdoc.runner.documents import write_inputs
 
-Told = TypeVar("Told")
+Answered = TypeVar("Answered")
 TRACING: Final = (sys.executable, "-I", "-m", "gradmarket.runner.features.disputes.tracing_child")
 Number = Annotated[int, Field(ge=0, lt=2**40)]
 Place = Annotated[int, Field(ge=-1, lt=2**40)]
@@ -91,7 +91,7 @@ class TracingRunner(Runner):
         """Returns the public description of an operation of a part."""
         return self._ask_plan(inputs, {"do": "describe", "part": part, "leaf": leaf}, _INFO)
 
-    def _ask_plan(self, inputs: TaskInputs, request: dict[str, Any], kind: TypeAdapter[Told]) -> Told:
+    def _ask_plan(self, inputs: TaskInputs, request: dict[str, Any], kind: TypeAdapter[Answered]) -> Answered:
         with self.lock:
             return self.ask(_name_task(inputs) | {"digest": self.current_document().digest} | request, kind)
 

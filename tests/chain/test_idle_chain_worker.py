@@ -1,4 +1,4 @@
-"""An office with nothing to do asks little, and misses nothing: a ring, a block, the books, and time each wake it."""
+"""A chain worker with nothing to do asks little: a notification, a block, a row and time each wake it."""
 
 import threading
 
@@ -11,7 +11,7 @@ from tests.onchain import NewKey
 
 
 def at_rest(chain_fixture: ChainFixture) -> threading.Event:
-    """The till with an office that a notifier wakes, after it has done everything; the notifier."""
+    """Gives the fixture a chain worker that a notifier wakes, after it has done everything; returns the notifier."""
     notified = threading.Event()
     chain_fixture.chain_worker = ChainWorker(chain_fixture.chain, notified)
     chain_fixture.settle_down()

@@ -19,7 +19,7 @@ from tests.lanes import FULL, leave_to_full
 from tests.worker.conftest import Verified
 from tests.worker.fake_market import FakeMarket
 from tests.worker.test_worker_verify import settle, write_log
-from worker.features.verify.told_heads import load_reported_heads
+from worker.features.verify.reported_heads import load_reported_heads
 from worker.markets.worker_context import WorkerContext
 
 

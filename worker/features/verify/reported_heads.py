@@ -33,7 +33,7 @@ CARRIED: Final = -1.0
 """In place of the time of receipt, for a head that a batch carries: its block has the time."""
 
 
-class ToldHead(DeferredModel):
+class ReportedHead(DeferredModel):
     """A head that a market sent; `at` in Unix seconds."""
 
     model_config = ConfigDict(frozen=True)
@@ -46,18 +46,18 @@ def file_of(folder: Path, instance: Hash, chain_job: int) -> Path:
     return folder / "heads" / f"{instance.hex()}-{chain_job}.jsonl"
 
 
-def load_reported_heads(path: Path) -> list[ToldHead]:
+def load_reported_heads(path: Path) -> list[ReportedHead]:
     """Returns the heads in the order of their receipt; lines that a crash cut short are left out."""
-    heads = list[ToldHead]()
+    heads = list[ReportedHead]()
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         try:
-            heads.append(ToldHead.model_validate_json(line))
+            heads.append(ReportedHead.model_validate_json(line))
         except ValidationError:
             continue
     return heads
 
 
-def store_reported_head(path: Path, head: ToldHead) -> None:
+def store_reported_head(path: Path, head: ReportedHead) -> None:
     durable.append_line(path, head.model_dump_json().encode() + b"\n")
 
 
@@ -118,9 +118,9 @@ class HeadCheck:
         for why, old, at in forks:
             yield from self._judge_fork(why, old, at, shown, leaves)
         if not heads or heads[-1].head != shown:
-            store_reported_head(self.path, ToldHead(at=self.clock(), market=self.market.origin, head=shown))
+            store_reported_head(self.path, ReportedHead(at=self.clock(), market=self.market.origin, head=shown))
 
-    def find_restores(self, heads: Iterable[ToldHead]) -> list[PublishedRestart]:
+    def find_restores(self, heads: Iterable[ReportedHead]) -> list[PublishedRestart]:
         """Returns the restores by which the log that is shown now admits the loss of each of these heads that it does
         not begin with; none where it has them all, or one is not admitted. Raises MarketError."""
         shown = self.market.log(self.job)
