@@ -39,6 +39,11 @@ def take_card(found: Cards, device: str, locks: Path | None = None) -> Iterator[
     yield max(wanted, key=lambda card: (card.free or 0, -card.number))
 
 
+def name_slots(card: Card, locks: Path | None = None) -> str:
+    """Returns the path of the file by which this machine's processes share the card's memory (runner.card_slots)."""
+    return str((locks or LOCKS) / f"gradmarket-{card.uuid}.slots")
+
+
 def list_names(cards: Sequence[Card]) -> str:
     """Returns the cards in words."""
     names = ", ".join(f"cuda:{card.number} ({card.name})" for card in cards)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from gradmarket.compute.card_choice import CUDA, take_card
+from gradmarket.compute.card_choice import CUDA, name_slots, take_card
 from gradmarket.market.errors import Refused, RunnerFailed
 from gradmarket.market.rules.assignment import find_thread_count
 from gradmarket.runner import Runner, RunnerSettings
@@ -172,7 +172,7 @@ def _open_on_card(
     """Yields a runner whose child will run on this card. Raises Refused."""
     with take_card(found, device) as card:
         settings = replace(settings, device=f"{CUDA}:{card.number}", threads=threads)
-        settings = replace(settings, memory_bytes=memory or share_of_card(card))
+        settings = replace(settings, memory_bytes=memory or share_of_card(card), slots=name_slots(card))
         with Runner(settings) as runner:
             yield Computing(runner, count_cores(), card)
 

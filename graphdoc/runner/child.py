@@ -39,6 +39,7 @@ from graphdoc.passes import build_tensors, evaluate, mean_gradient, measure, num
 from graphdoc.runner import allowance, serving
 from graphdoc.runner.arena import Arena, decode_placements
 from graphdoc.runner.card_class import describe_card
+from graphdoc.runner.card_slots import CardSlots
 from graphdoc.runner.pinned import PinnedArena
 from graphdoc.runner.serving import Configuration, Request
 
@@ -56,6 +57,7 @@ class RequestHandler:
         self.programs: dict[str, Program] = {}
         self._admitted: dict[tuple[Any, ...], Bound] = {}
         self._idle = 0
+        self._slots: CardSlots | None = None
         self.answers: dict[str, Callable[[Request], Any]] = {
             "load": self._load_document,
             "bound": self._compute_bound,
@@ -99,6 +101,8 @@ class RequestHandler:
                 if program.captured is not None:
                     program.captured.clear()
             torch.cuda.empty_cache()
+        if self._slots is not None:
+            self._slots.give_back()
 
     def _compute_ranges(self, request: Request) -> dict[str, Any]:
         with allowance.limit_request(allowance.BOUND_S):
@@ -162,20 +166,39 @@ class RequestHandler:
         """Limits this process to the time and memory that these passes of a program may take."""
         config = self.configuration
         if config.device != "cpu":
-            limit_card_memory(config.device, config.memory_bytes)
+            whole = limit_card_memory(config.device, config.memory_bytes)
+            self._take_slots(whole, bounded.memory)
         seconds = allowance.compute_allowed_seconds(bounded.operations, program.document.calls, passes, config.threads)
         return allowance.limit_request(seconds, bounded.memory if config.device == "cpu" else None, config.threads)
+
+    def _take_slots(self, card_bytes: int, memory: int) -> None:
+        """Waits for the memory of a step and of its recording, where other processes share the card.
+
+        Nothing of this process stays there while it waits.
+        """
+        if self.configuration.slots is None:
+            return
+        if self._slots is None:
+            self._slots = CardSlots(self.configuration.slots, card_bytes)
+        needed = min(self.configuration.memory_bytes, memory * (2 if self.configuration.graphs else 1))
+        if self._slots.is_awaited() or not self._slots.holds(needed):
+            self._release_memory({})
+        self._slots.take(needed)
 
     def views(self, places: list[Any]) -> dict[str, np.ndarray]:
         """Returns the arrays at these places of the arena."""
         return self.arena.views(decode_placements(places))
 
 
-def limit_card_memory(device: str, memory_bytes: int) -> None:
-    """Makes allocations of this process on the card fail beyond `memory_bytes`: other processes keep their memory."""
+def limit_card_memory(device: str, memory_bytes: int) -> int:
+    """Makes allocations of this process on the card fail beyond `memory_bytes`: other processes keep their memory.
+
+    Returns the card's bytes.
+    """
     number = torch.device(device).index or 0  # `cuda` is the first card; torch takes no name without a number here
-    whole = torch.cuda.get_device_properties(number).total_memory
+    whole: int = torch.cuda.get_device_properties(number).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, memory_bytes / whole), number)
+    return whole
 
 
 def set_global_state(configuration: Configuration) -> None:

@@ -21,6 +21,7 @@ from graphdoc.errors import GraphdocError, RunnerCrashed, RunnerTimeout
 from graphdoc.runner import frames
 from graphdoc.runner.allowance import OVERDRAWN
 from graphdoc.runner.arena import Arena
+from graphdoc.runner.card_slots import open_slots
 from graphdoc.runner.settings import UMASK, RunnerSettings, build_child_environment
 from graphdoc.runner.warm_start import ForkedProcess, fork_child
 
@@ -136,17 +137,23 @@ class ChildProcess:
             module, seconds = self._command[-1], self._settings.start_seconds
             if (forked := fork_child(module, environment, configuration, descriptors, seconds)) is not None:
                 return forked
-        return subprocess.Popen(
-            [*self._command, json.dumps(configuration)],
-            env=environment,
-            cwd=os.sep,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._diagnostics,
-            pass_fds=(requests, answers, self.arena.descriptor),
-            start_new_session=True,
-            umask=UMASK,
-        )
+        slots = open_slots(self._settings.slots)
+        passed = [requests, answers, self.arena.descriptor, *([] if slots is None else [slots])]
+        try:
+            return subprocess.Popen(
+                [*self._command, json.dumps(configuration | {"slots": slots})],
+                env=environment,
+                cwd=os.sep,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._diagnostics,
+                pass_fds=passed,
+                start_new_session=True,
+                umask=UMASK,
+            )
+        finally:
+            if slots is not None:
+                os.close(slots)  # its locks end with the child
 
     def _receive_answer(self, deadline: float, seconds: float) -> Any:
         try:

@@ -41,6 +41,8 @@ class Configuration:
     bound_bytes: int
     graphs: bool = True
     """Whether passes on a card are recorded and replayed."""
+    slots: int | None = None
+    """The descriptor of the file by which processes share a card's memory."""
     warm_bytes: int = 0
     """Resident pages of files in the warm process that forked this one, which has them once it reads them."""
 

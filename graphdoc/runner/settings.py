@@ -39,6 +39,8 @@ class RunnerSettings:
     """Whether passes on a card are recorded as CUDA graphs."""
     bound_bytes: int | None = None
     """The most bytes of one pass that `bound` accepts, which computes nothing; `memory_bytes` by default."""
+    slots: str = ""
+    """The file by which processes share a card's memory (card_slots.py); empty where this one alone takes it."""
 
 
 SPINS: Final = "300"

@@ -268,6 +268,7 @@ def test_several_cards_have_a_child_each_and_each_is_held() -> None:
     with open_runners(SMALL, "cuda:0,cuda:1", None) as mine:
         assert [one.device for one in mine] == ["cuda:0", "cuda:1"] == sorted(Twin.started)
         assert [one.memory for one in mine] == [share_of_card(card(number, 2**35 + number)) for number in (0, 1)]
+        assert len({one.runner.settings.slots for one in mine}) == 2, "a card's memory is shared with its own workers"
         with take_card(own_machine.list_cards(), "cuda") as other:
             assert other.number == 2
     assert Twin.started == []
