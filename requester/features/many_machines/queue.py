@@ -1,10 +1,10 @@
 """Runs the stages across machines by Celery: the same stages over the same rows. The broker may lose everything.
 
-    a commit notifies a stage    ->  sweep(stage)  ->  run(stage, row) for every row that is ready
-    beat, every sweep_s          ->  sweep(stage)
+    a commit notifies a stage            ->  sweep(stage)  ->  run(stage, row) for every row that is ready
+    beat, every sweep_s  ->  look_out()  ->  sweep(stage) for every stage with a ready row
 
 `gradmarket queue worker` runs them, in as many processes and on as many machines as wanted; `gradmarket queue beat`
-only requests sweeps. A lost message costs one sweep, one that comes twice changes nothing, and an old one is dropped.
+only requests to look out. A lost message costs one sweep, one that comes twice changes nothing, an old one is dropped.
 """
 
 import os
@@ -23,7 +23,7 @@ from kombu.exceptions import OperationalError
 
 from gradmarket.market.fields import settings_from
 from requester.context import Context
-from requester.engine import ready_rows, run_once, stages_with
+from requester.engine import list_waiting_topics, ready_rows, run_once, stages_with
 from requester.feature import look_after
 from requester.features import FEATURES
 from requester.features.many_machines.broker import RETRY, PromptAMQP
@@ -33,6 +33,7 @@ from requester.stages import settle
 from requester.wiring import configure_logging, open_context
 
 STAGES: Final = stages_with(FEATURES)
+LOOK_OUT: Final = "gradmarket.look_out"
 SWEEP: Final = "gradmarket.sweep"
 RUN: Final = "gradmarket.run"
 FRESH_S: Final = 10.0
@@ -41,15 +42,15 @@ FRESH_S: Final = 10.0
 log = structlog.get_logger("gradmarket.queue")
 
 
-class Sweeps(Scheduler):  # type: ignore[misc]
-    """A scheduler that keeps nothing on disk, and continues where the broker does not take a sweep."""
+class LookOuts(Scheduler):  # type: ignore[misc]
+    """A scheduler that keeps nothing on disk, and continues where the broker does not take a message."""
 
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
         try:
             self.apply_async(entry, producer=producer, advance=False)
             note_recovery(BROKER)
         except SchedulingError as error:
-            log.warning("a sweep is lost", part=BROKER, sweep=entry.name, error=str(error))
+            log.warning("a look-out is lost", part=BROKER, error=str(error))
 
 
 class BrokerBack(bootsteps.StartStopStep):  # type: ignore[misc]
@@ -77,17 +78,19 @@ def celery_of(settings: RequesterSettings) -> Celery:
         worker_enable_remote_control=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        beat_scheduler=Sweeps,
+        beat_scheduler=LookOuts,
         # a sender does not wait out kombu's six seconds for a broker that is away: the next sweep finds the row
         broker_transport_options={"visibility_timeout": 60, "socket_connect_timeout": 1.0, "max_retries": 1} | RETRY,
-        beat_schedule={f"sweep {topic}": _build_schedule_entry(settings.sweep_s, topic) for topic in STAGES},
+        beat_schedule={
+            "look out": {
+                "task": LOOK_OUT,
+                "schedule": settings.sweep_s,
+                "options": {"expires": FRESH_S, "retry": False},
+            }
+        },
         beat_max_loop_interval=settings.sweep_s,
     )
     return app
-
-
-def _build_schedule_entry(seconds: float, topic: str) -> dict[str, Any]:
-    return {"task": SWEEP, "schedule": seconds, "args": [topic], "options": {"expires": FRESH_S, "retry": False}}
 
 
 def relay_of(settings: RequesterSettings) -> "BrokerNotifier":
@@ -111,7 +114,7 @@ class BrokerNotifier:
             self._topics |= stages
             self._asked.notify()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run_send_loop, name="courier", daemon=True)
+                self._thread = threading.Thread(target=self._run_send_loop, name="broker-notifier", daemon=True)
                 self._thread.start()
 
     def _run_send_loop(self) -> None:
@@ -148,6 +151,11 @@ class TaskRunner:
         url = self._settings.url or f"http://{self._settings.host}:{self._settings.port}"
         return self._open.enter_context(open_context(self._settings, url, BrokerNotifier(self._app)))
 
+    def look_out(self) -> None:
+        """Requests a sweep of each stage with a ready row: notifications get lost, and due times send none."""
+        for topic in list_waiting_topics(self._context, list(STAGES.values())):
+            send_message(self._app, SWEEP, topic)
+
     def sweep_topic(self, topic: str) -> None:
         """Requests a run of every row that is ready."""
         for row_id in ready_rows(self._context, STAGES[topic]):
@@ -173,6 +181,7 @@ def worker_of(settings: RequesterSettings) -> Celery:
     """Returns the application with its tasks."""
     app = celery_of(settings)
     runner = TaskRunner(app, settings)
+    app.task(name=LOOK_OUT)(runner.look_out)
     app.task(name=SWEEP)(runner.sweep_topic)
     app.task(name=RUN)(runner.run)
     app.steps["consumer"].add(BrokerBack)
@@ -203,7 +212,7 @@ _ALONE: Final = {"without_gossip": True, "without_mingle": True, "without_heartb
 
 @app.command()
 def beat(json: Json = False) -> None:
-    """Ring for every stage, once each sweep."""
+    """Request a look for ready rows, once each sweep."""
     settings = _load_celery_settings(json)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signals.beat_init.connect(_end_on_sigterm)

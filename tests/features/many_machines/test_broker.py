@@ -1,10 +1,11 @@
-"""Redis dies and comes back: a worker's places are its own again, and rings that it did not hear of are no error."""
+"""Redis dies and comes back: a worker's places are its own again, and lost notifications are no error."""
 
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Empty
 from typing import Final
 
 import pytest
@@ -14,10 +15,20 @@ from structlog.testing import capture_logs
 
 from requester.features import part_troubles
 from requester.features.many_machines.broker import Prompt
-from requester.features.many_machines.queue import STAGES, SWEEP, BrokerNotifier, celery_of, send_message
+from requester.features.many_machines.queue import (
+    LOOK_OUT,
+    STAGES,
+    SWEEP,
+    BrokerNotifier,
+    TaskRunner,
+    celery_of,
+    send_message,
+    worker_of,
+)
 from requester.settings import RequesterSettings
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S
+from tests.requester.conftest import NewFloor
 
 LOST: Final = """
 import os, signal
@@ -29,7 +40,7 @@ class Dying:
         for _ in range(1000):
             pass
 
-class Ticks(queue.Sweeps):
+class Ticks(queue.LookOuts):
     count = 0
 
     def tick(self, *arguments, **options):
@@ -40,7 +51,7 @@ class Ticks(queue.Sweeps):
             raise RuntimeError("it goes on")
         return 0.001
 
-queue.Sweeps = Ticks
+queue.LookOuts = Ticks
 queue.beat()
 """
 """A beat whose SIGTERM comes in a destructor: Python drops what Celery's handler raises there."""
@@ -93,12 +104,12 @@ def test_a_place_is_free_again_though_its_acknowledgement_is_lost(redis: Redis) 
 def test_a_notification_without_a_broker_is_no_error_and_the_next_one_arrives(redis: Redis) -> None:
     settings = RequesterSettings(stages="celery", broker=redis.url, database="postgresql://nobody@/none")  # type: ignore[arg-type]
     app = celery_of(settings)
-    courier = BrokerNotifier(app)
+    notify = BrokerNotifier(app)
     redis.kill()
-    courier(["plan", "worker:0x00"])
+    notify(["plan", "worker:0x00"])
     redis.start()
     with app.connection_for_read() as connection, connection.SimpleQueue("gradmarket") as queue:
-        courier(["assign"])
+        notify(["assign"])
         message = queue.get(timeout=PATIENCE_S)
         assert message.headers["task"] == SWEEP
         assert message.content_type == "application/json"
@@ -125,10 +136,24 @@ def test_a_broker_that_is_away_is_one_line_and_one_when_it_is_back(
     assert [line["event"] for line in lines[1:]] == ["it is back"]
 
 
-def test_beat_only_rings(redis: Redis) -> None:
+def test_beat_requests_one_look_and_a_look_sweeps_the_stages_with_ready_rows(new_floor: NewFloor, redis: Redis) -> None:
+    market = new_floor()
+    market.worker().request_work()
     settings = RequesterSettings(stages="celery", broker=redis.url, database="postgresql://nobody@/none")  # type: ignore[arg-type]
-    entries = celery_of(settings).conf.beat_schedule.values()
-    assert {(entry["task"], *entry["args"]) for entry in entries} == {(SWEEP, topic) for topic in STAGES}
+    app = worker_of(settings)
+    (entry,) = app.conf.beat_schedule.values()
+    assert (entry["task"], entry["schedule"]) == (LOOK_OUT, settings.sweep_s)
+    runner = TaskRunner(app, settings)
+    vars(runner)["_context"] = market.context
+    with market.context.reading() as reader:
+        waiting = {topic for topic, stage in STAGES.items() if stage.ready(reader, market.clock())}
+    assert 0 < len(waiting) < len(STAGES)
+    runner.look_out()
+    with app.connection_for_read() as connection, connection.SimpleQueue("gradmarket") as queue:
+        messages = [queue.get(timeout=PATIENCE_S) for _ in waiting]
+        assert {(one.headers["task"], *one.payload[0]) for one in messages} == {(SWEEP, topic) for topic in waiting}
+        with pytest.raises(Empty):
+            queue.get_nowait()
 
 
 @pytest.mark.parametrize("missing", ["broker", "database"])
