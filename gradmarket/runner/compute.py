@@ -42,11 +42,12 @@ def compute_payload(
 ) -> None:
     """Writes the payload of a step's answer, which has no leaves, to uint8[payload_bytes]; raises as `compute_step`.
 
-    It is packed where the answer is: nothing else leaves a card.
+    It is packed where the answer is: nothing else leaves a card, and indices are judged when it has left.
     """
-    tensors = _compute_tensors(program, state, batch, seed, step, device)
-    there = {name: tensor.to(device) for name, tensor in tensors.items()}
-    pack_answer(build_layout(program.document), there, codec, torch.from_numpy(into))
+    with watch_indices():
+        tensors = _compute_tensors(program, state, batch, seed, step, device)
+        there = {name: tensor.to(device) for name, tensor in tensors.items()}
+        pack_answer(build_layout(program.document), there, codec, torch.from_numpy(into))
 
 
 def _compute_tensors(program: Program, state: Arrays, batch: Arrays, seed: bytes, step: Step, device: str) -> Tensors:

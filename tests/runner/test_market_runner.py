@@ -17,9 +17,10 @@ from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Schedule
-from gradmarket.runner import DocumentInfo, Runner, RunnerSettings, market_runner
+from gradmarket.runner import DocumentInfo, Runner, RunnerSettings, compute, market_runner
 from gradmarket.runner.device_codecs import estimate_packing_bytes
 from gradmarket.runner.step_child import StepHandler
+from graphdoc.document.index_watch import IndexWatch
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document
 from graphdoc.figures import Published
@@ -101,6 +102,18 @@ def test_a_child_packs_its_answer_as_its_parent_would(
     answer = runner.compute(cnn.parameters, images, SEED, step)
     packed = runner.compute_payload(cnn.parameters, images, SEED, step, codec)
     assert packed == encode_payload(layout, answer, load_codec(codec), SEED)
+
+
+def test_indices_are_judged_once_the_packed_answer_has_left(
+    mlp: Published, digits: Arrays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a card this waits once, instead of before the packing too."""
+    done = []
+    monkeypatch.setattr(compute, "pack_answer", lambda *_given: done.append("packed"))
+    monkeypatch.setattr(IndexWatch, "refuse_misfits", lambda _watch: done.append("judged"))
+    task = Program(parse_document(mlp.document)), mlp.parameters, digits, SEED, STEP, "cpu", "fp32"
+    compute.compute_payload(*task, np.zeros(1, np.uint8))
+    assert done == ["packed", "judged"]
 
 
 def test_an_answer_s_memory_is_filled_while_a_card_computes(
