@@ -21,7 +21,7 @@ AT_ONCE: Final = 32
 PACKING_BYTES: Final = 44
 """A card's, of int8, which takes the most: 1,414 MB for 32 shards on an H100."""
 BLOCK, TOP_BLOCK, TAKEN = _loops.BLOCK, _loops.TOP_BLOCK, _loops.TAKEN
-MAGNITUDE, INFINITE, FRACTION = int(_loops.MAGNITUDE), int(_loops.INFINITE), int(_loops.FRACTION)
+MAGNITUDE, INFINITE = int(_loops.MAGNITUDE), int(_loops.INFINITE)
 FURTHEST, SPARE, ROUND, INVALID = (
     int(number) for number in (_loops.FURTHEST, _loops.SPARE, _loops.ROUND, _loops.INVALID)
 )
@@ -142,7 +142,8 @@ PACKERS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = {
 
 def _cut_blocks(bits: Tensor, size: int) -> Tensor:
     """Returns int32[shards, blocks, size], the last block filled with 0."""
-    return pad(bits, (0, -bits.shape[1] % size)).view(len(bits), -1, size)
+    missing = -bits.shape[1] % size
+    return (pad(bits, (0, missing)) if missing else bits.contiguous()).view(len(bits), -1, size)
 
 
 def _count_elements(bits: Tensor, size: int) -> Tensor:
@@ -152,9 +153,9 @@ def _count_elements(bits: Tensor, size: int) -> Tensor:
 
 
 def _find_significands(magnitudes: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the same as _loops.significand."""
-    normal = (magnitudes >= 1 << 23).int()
-    return (magnitudes >> 23) + 1 - normal, (magnitudes & FRACTION) | (normal << 23)
+    """Returns the same as _loops.significand, in few passes over the elements: a card's time is that of its memory."""
+    exponents = (magnitudes >> 23).clamp_(min=1)
+    return exponents, torch.add(magnitudes, exponents - 1, alpha=-(1 << 23))
 
 
 def _round_integers(bits: Tensor, width: int) -> tuple[Tensor, Tensor]:
@@ -164,8 +165,8 @@ def _round_integers(bits: Tensor, width: int) -> tuple[Tensor, Tensor]:
     top = magnitudes.amax(-1)
     exponent = (top >> 23).clamp(min=1)
     own, fraction = _find_significands(magnitudes)
-    shift = (exponent[..., None] - own + (25 - width)).clamp(max=FURTHEST)
-    half = (torch.ones_like(shift) << (shift - 1)) - 1
+    shift = ((exponent + (25 - width))[..., None] - own).clamp_(max=FURTHEST)
+    half = (shift.new_ones(()) << (shift - 1)) - 1
     codes = ((fraction + half + (fraction >> shift & 1)) >> shift).clamp(max=(1 << (width - 1)) - 1)
     codes = torch.where(blocks < 0, -codes, codes)
     codes = torch.where((top < INFINITE)[..., None], codes, 0)
@@ -183,7 +184,7 @@ def _classify_blocks(blocks: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Te
     exponent, finite = (top >> 23).clamp(min=1), top < INFINITE
     zeros = (magnitudes == 0).sum(-1, dtype=torch.int32) - (blocks.shape[-1] - counts)
     own, fraction = _find_significands(magnitudes)
-    kept = fraction >> (exponent[..., None] - own + SPARE).clamp(max=FURTHEST)
+    kept = fraction >> ((exponent + SPARE)[..., None] - own).clamp_(max=FURTHEST)
     total, some = kept.sum(-1, dtype=torch.int32), zeros > 0
     left, right = torch.where(some, 4 * (counts - zeros), counts), torch.where(some, 3 * total, total)
     upper = (kept * left[..., None] > right[..., None]) & finite[..., None]
