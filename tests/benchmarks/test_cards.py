@@ -1,5 +1,6 @@
 """`make test-cuda` without a card: one line, and the processor plays the twin of each check."""
 
+import json
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.cards import __main__ as cards_main
 from benchmarks.cards import checks, hosts, paths, speed
 from benchmarks.cards.__main__ import NEEDED
 from benchmarks.cards.checks import check_operators, check_probes, run_checks
@@ -143,6 +145,22 @@ def test_a_check_that_fails_or_has_no_time_is_a_line_and_the_others_run(monkeypa
     assert [line.ok for line in lines] == [True, False, *[True] * (len(names) - 1)]
     assert "it ended" in lines[1].note
     assert [line.note for line in run_checks("cpu", float("-inf"))] == ["no time was left"] * len(names)
+
+
+def test_the_file_has_every_line_and_a_figure_for_each_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = Line("cuda.tokens_s.gpt2_bf16", None, "the document alone", 2.5, "tokens/s")
+    late = Line("cuda.gpt2_bf16", False, "no time was left")
+    monkeypatch.setattr(checks, "run_checks", lambda _device, _deadline: iter([Line("held", True)]))
+    monkeypatch.setattr(speed, "measure_card", lambda _device, _deadline: iter([measured, late]))
+    monkeypatch.setattr(sys, "argv", ["cards", "--device", "cpu", "--bench", "--json", str(tmp_path / "found.json")])
+    assert cards_main.main() == 1
+    assert "2 of 3 hold; FAILED: cuda.gpt2_bf16" in capsys.readouterr().out
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert [line["name"] for line in found["found"]] == ["held", measured.name, late.name]
+    ((figure),) = found["figures"]
+    assert (figure["name"], figure["value"]) == (measured.name, 2.5)
 
 
 def test_the_distance_is_of_the_largest_element() -> None:
