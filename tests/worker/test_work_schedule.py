@@ -97,6 +97,20 @@ def test_a_card_that_was_too_warm_cools_five_degrees_before_it_works_again() -> 
     assert [bool(schedule.find_pause(False, wait_for_nothing)) for _ in warm] == [False, True, True, True, False, False]
 
 
+def test_a_card_that_reports_nothing_for_a_while_has_not_another_ones_heat() -> None:
+    """The second card is warm at both looks, and the first one silent at the second: it is not the warm one then."""
+    told = {"GPU-0": iter([60, None, 78]), "GPU-1": iter([85, 85, 60])}
+
+    class Each:
+        def read_load(self, uuid: str) -> CardLoad | None:
+            degrees = next(told[uuid])
+            return None if degrees is None else CardLoad(uuid, celsius=degrees)
+
+    schedule = WorkSchedule(WorkRules(max_celsius=80), ("GPU-0", "GPU-1"), Each())  # type: ignore[arg-type]
+    found = [schedule.find_pause(False, wait_for_nothing).partition(" ")[0] for _ in range(3)]
+    assert found == ["GPU-1", "GPU-1", ""]
+
+
 def test_a_card_that_draws_too_much_takes_no_task_until_it_draws_less() -> None:
     schedule = with_loads(WorkRules(max_watts=300), CardLoad("card", watts=300.5), CardLoad("card", watts=300))
     assert schedule.find_pause(True, wait_for_nothing) == "card draws more than 300 W (--max-watts)"

@@ -76,7 +76,7 @@ class WorkSchedule:
                 raise Refused(
                     f"{name} applies to cards, and this worker computes on the CPU", "leave it out, or name a --device"
                 )
-            known = [load.watts if name == "--max-watts" else load.celsius for load in self._list_loads()]
+            known = [load.watts if name == "--max-watts" else load.celsius for load in self._list_loads().values()]
             if None in known or len(known) < len(self.cards):
                 raise Refused(
                     f"{name}: no management library (libnvidia-ml.so.1) tells it of each card",
@@ -94,7 +94,7 @@ class WorkSchedule:
             if not is_within(rules.hours, 60 * now.hour + now.minute):
                 return "outside its hours (--hours)"
         if rules.max_watts is not None or rules.max_celsius is not None:
-            for uuid, load in zip(self.cards, self._list_loads(), strict=False):
+            for uuid, load in self._list_loads().items():
                 if reason := self._find_cap(uuid, load):
                     return reason
         return self._find_use(works, pause) if rules.idle else ""
@@ -117,7 +117,7 @@ class WorkSchedule:
             return "a look at what others use waits for the step in hand (--idle)"
         before = self.read_times()
         pause(MEASURED_S)
-        after, loads = self.read_times(), list(self._list_loads())
+        after, loads = self.read_times(), self._list_loads().values()
         self._looked_at, self._used = self.clock(), ""
         share = (after[0] - before[0]) / max(1, after[1] - before[1])
         if self.cards:
@@ -127,10 +127,10 @@ class WorkSchedule:
             self._used = "others use the processor (--idle)"
         return self._used
 
-    def _list_loads(self) -> Sequence[CardLoad]:
-        if self.management is None or not self.cards:
-            return []
-        return [load for uuid in self.cards if (load := self.management.read_load(uuid)) is not None]
+    def _list_loads(self) -> dict[str, CardLoad]:
+        """Returns the load of each card, by its uuid, but of those that report none now."""
+        found = {} if self.management is None else {uuid: self.management.read_load(uuid) for uuid in self.cards}
+        return {uuid: load for uuid, load in found.items() if load is not None}
 
 
 class WorkScheduleFeature(WorkerFeature):
