@@ -10,7 +10,7 @@ from typing import Final
 
 import torch
 
-from benchmarks.cards.hosts import check_hosts, check_loads
+from benchmarks.cards.hosts import check_hosts, check_loads, check_slots
 from benchmarks.cards.lines import MEMORY, SEED, Line, measure_distance
 from benchmarks.cards.paths import (
     check_arena,
@@ -43,6 +43,7 @@ def run_checks(device: str, deadline: float) -> Iterator[Line]:
         "number": check_number,
         "memory": check_memory_words,
         "hosts": check_hosts,
+        "slots": check_slots,
         "loads": check_loads,
         "operators": check_operators,
         "optimizers": check_optimizers,

@@ -3,16 +3,26 @@
 Nothing of the worker is imported: it needs libraries that a card's machine may lack.
 """
 
+import os
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
 
 from benchmarks.cards.lines import MEMORY, SEED, Line
 from benchmarks.cards.workloads import Arrays, list_workloads
 from gradmarket.compute.own_machine import ALL, Computing, open_runners
 from gradmarket.runner import RunnerSettings
 from graphdoc.errors import GraphdocError
+from graphdoc.runner import DocumentRunner
+from graphdoc.runner.card_slots import CardSlots, open_slots
 from graphdoc.runner.cards import list_cards
 from graphdoc.runner.driver import Management
+
+GIVEN_BACK_S: Final = 30.0
+"""Idle children give a card's memory back after two seconds."""
 
 
 def check_hosts(device: str) -> Iterator[Line]:
@@ -31,6 +41,28 @@ def check_hosts(device: str) -> Iterator[Line]:
             yield Line("hosts.all", len(bits) == 1, "; ".join(one.text for one in each), len(each), "devices")
     except GraphdocError as error:  # cards of two classes are no one worker
         yield Line("hosts.all", "a worker has one class" in error.detail, error.detail)
+
+
+def check_slots(device: str) -> Iterator[Line]:
+    """Two children that share a card give the same bits, and all of its memory back once they idle."""
+    workload = next(one for one in list_workloads() if one.name == "mlp")
+    with ThreadPoolExecutor(2) as at_once, TemporaryDirectory() as folder:
+        path = str(Path(folder) / "slots")
+        descriptor = open_slots(path)
+        if descriptor is None:
+            yield Line("memory.slots", False, f"{path} cannot be opened")
+            return
+        settings = RunnerSettings(device=device, memory_bytes=MEMORY, slots=path)
+        with DocumentRunner(settings) as one, DocumentRunner(settings) as other:
+            for runner in (one, other):
+                runner.load(workload.model.document)
+            task = workload.model.parameters, workload.batch, SEED
+            answers = list(at_once.map(lambda runner: [runner.run(*task) for _ in range(4)], (one, other)))
+            bits = {tuple((k, v.tobytes()) for k, v in sorted(each.items())) for several in answers for each in several}
+            begun = time.monotonic()
+            at_once.submit(CardSlots(descriptor, 2 * MEMORY).take, 2 * MEMORY).result(GIVEN_BACK_S)
+            yield Line("memory.slots", len(bits) == 1, "until both had given back", time.monotonic() - begun, "s")
+        os.close(descriptor)
 
 
 def check_loads(device: str) -> Iterator[Line]:
