@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations, rnn
@@ -227,7 +226,7 @@ def transformer(kind: Any, config: Any, **settings: Any) -> nn.Module:
 
 
 def mixtral() -> nn.Module:
-    model = transformer(transformers.MixtralForCausalLM, transformers.MixtralConfig, num_local_experts=4)
+    model = transformer(hub.transformers.MixtralForCausalLM, hub.transformers.MixtralConfig, num_local_experts=4)
     model.config._experts_implementation = "batched_mm"
     return model
 
@@ -240,8 +239,8 @@ def t5() -> nn.Module:
 
         def __init__(self) -> None:
             super().__init__()
-            config = transformers.T5Config(**sizes, decoder_start_token_id=0)
-            self.inner = transformers.T5ForConditionalGeneration(config)
+            config = hub.transformers.T5Config(**sizes, decoder_start_token_id=0)
+            self.inner = hub.transformers.T5ForConditionalGeneration(config)
 
         def forward(self, input_ids: Tensor) -> Any:
             return self.inner(input_ids=input_ids, decoder_input_ids=input_ids)
@@ -250,8 +249,8 @@ def t5() -> nn.Module:
 
 
 LANGUAGE: dict[str, Callable[[], nn.Module]] = {
-    "llama": lambda: transformer(transformers.LlamaForCausalLM, transformers.LlamaConfig),
-    "qwen2": lambda: transformer(transformers.Qwen2ForCausalLM, transformers.Qwen2Config),
+    "llama": lambda: transformer(hub.transformers.LlamaForCausalLM, hub.transformers.LlamaConfig),
+    "qwen2": lambda: transformer(hub.transformers.Qwen2ForCausalLM, hub.transformers.Qwen2Config),
     "mixtral": mixtral,
     "t5": t5,
 }

@@ -8,14 +8,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers.modeling_outputs import SequenceClassifierOutput
 
 from graphdoc.document.interpret import Program, compute_gradients
 from graphdoc.document.schema import parse_document
 from graphdoc.errors import DocumentRefused, Refused
 from graphdoc.export import check_taken, export_module
 from graphdoc.figures import Published
+from tests.kit.late_module import LateModule
 from tests.kit.torch_tests import TRACING
+
+model_outputs: Any = LateModule("transformers.modeling_outputs")
 
 pytestmark = TRACING
 ROWS = 8
@@ -227,7 +229,11 @@ def test_a_parameter_with_gaps_in_memory_has_its_own_bits_or_is_refused_by_name(
 ANSWERS: dict[str, tuple[Callable[[Tensor], Any], Callable[[Any], Tensor], str]] = {
     "a tuple": (lambda h: (h, None, [h]), lambda a: a[0], r"answer\[0\]"),
     "a mapping": (lambda h: {"logits": h, "rest": None}, lambda a: a["logits"], r"answer\['logits'\]"),
-    "a model output": (lambda h: SequenceClassifierOutput(logits=h), lambda a: a.logits, r"answer\.logits"),
+    "a model output": (
+        lambda h: model_outputs.SequenceClassifierOutput(logits=h),
+        lambda a: a.logits,
+        r"answer\.logits",
+    ),
 }
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sklearn
 import torch
 from torch import Tensor, nn
 
@@ -18,8 +17,10 @@ from graphdoc.document.schema import parse_document
 from graphdoc.export import export_module
 from graphdoc.figures import Published
 from graphdoc.passes import evaluate, measure
+from tests.kit.late_module import LateModule
 from tests.lanes import leave_to_full
 
+sklearn_metrics: Any = LateModule("sklearn.metrics")
 ROWS = 300
 
 
@@ -41,13 +42,13 @@ def test_metrics_of_classes_are_scikit_learns(classes: int) -> None:
     chances, guess = scores.double().softmax(1).numpy(), scores.argmax(1).numpy()
     averaged = "binary" if classes == 2 else "macro"
     expected = {
-        "accuracy": sklearn.metrics.accuracy_score(y, guess),
-        "f1": sklearn.metrics.f1_score(y, guess, average=averaged),
-        "mean_iou": sklearn.metrics.jaccard_score(y, guess, average="macro"),
-        "perplexity": np.exp(sklearn.metrics.log_loss(y, chances)),
-        "auc": sklearn.metrics.roc_auc_score(y, chances[:, 1] if classes == 2 else chances, multi_class="ovr"),
+        "accuracy": sklearn_metrics.accuracy_score(y, guess),
+        "f1": sklearn_metrics.f1_score(y, guess, average=averaged),
+        "mean_iou": sklearn_metrics.jaccard_score(y, guess, average="macro"),
+        "perplexity": np.exp(sklearn_metrics.log_loss(y, chances)),
+        "auc": sklearn_metrics.roc_auc_score(y, chances[:, 1] if classes == 2 else chances, multi_class="ovr"),
     }
-    expected |= {"top2": sklearn.metrics.top_k_accuracy_score(y, chances, k=2)} if classes > 2 else {"top2": 1.0}
+    expected |= {"top2": sklearn_metrics.top_k_accuracy_score(y, chances, k=2)} if classes > 2 else {"top2": 1.0}
     assert {name: measured(name, scores, y) for name in expected} == pytest.approx(expected, rel=1e-5)
 
 
@@ -56,10 +57,10 @@ def test_one_number_a_row_is_the_logit_of_class_1(shape: tuple[int, ...]) -> Non
     scores, y = drawn(2, ties=True)
     logit = scores[:, 1] - scores[:, 0]
     assert len(logit.unique()) < ROWS / 5, "many ties"
-    expected = sklearn.metrics.roc_auc_score(y, logit)
+    expected = sklearn_metrics.roc_auc_score(y, logit)
     assert measured("auc", logit.reshape(shape), y.reshape(shape).float()) == pytest.approx(expected, rel=1e-6)
     assert measured("f1", logit.reshape(shape), y.float()) == pytest.approx(
-        sklearn.metrics.f1_score(y, logit > 0), rel=1e-6
+        sklearn_metrics.f1_score(y, logit > 0), rel=1e-6
     )
 
 
@@ -74,12 +75,12 @@ def test_places_are_counted_one_by_one_but_those_without_a_label(last: bool) -> 
     answer = scores if last else scores.reshape(6, 4, 5, 4).permute(0, 3, 1, 2)
     target = y if last else y.reshape(6, 4, 5)
     expected = {
-        "perplexity": np.exp(sklearn.metrics.log_loss(labels[counted], chances)),
-        "mean_iou": sklearn.metrics.jaccard_score(labels[counted], guess, average="macro"),
-        "accuracy": sklearn.metrics.accuracy_score(labels[counted], guess),
-        "auc": sklearn.metrics.roc_auc_score(labels[counted], chances, multi_class="ovr"),
-        "f1": sklearn.metrics.f1_score(labels[counted], guess, average="macro"),
-        "top3": sklearn.metrics.top_k_accuracy_score(labels[counted], chances, k=3),
+        "perplexity": np.exp(sklearn_metrics.log_loss(labels[counted], chances)),
+        "mean_iou": sklearn_metrics.jaccard_score(labels[counted], guess, average="macro"),
+        "accuracy": sklearn_metrics.accuracy_score(labels[counted], guess),
+        "auc": sklearn_metrics.roc_auc_score(labels[counted], chances, multi_class="ovr"),
+        "f1": sklearn_metrics.f1_score(labels[counted], guess, average="macro"),
+        "top3": sklearn_metrics.top_k_accuracy_score(labels[counted], chances, k=3),
     }
     assert {name: measured(name, answer, target) for name in expected} == pytest.approx(expected, rel=1e-5)
 
@@ -88,8 +89,8 @@ def test_a_class_that_does_not_occur_counts_for_nothing_as_scikit_learn_has_it()
     scores, y = drawn(3)
     scores = torch.cat([scores, torch.full((ROWS, 1), -9.0)], 1)
     guess = scores.argmax(1)
-    assert measured("f1", scores, y) == pytest.approx(sklearn.metrics.f1_score(y, guess, average="macro"))
-    assert measured("mean_iou", scores, y) == pytest.approx(sklearn.metrics.jaccard_score(y, guess, average="macro"))
+    assert measured("f1", scores, y) == pytest.approx(sklearn_metrics.f1_score(y, guess, average="macro"))
+    assert measured("mean_iou", scores, y) == pytest.approx(sklearn_metrics.jaccard_score(y, guess, average="macro"))
     assert np.isnan(measured("auc", scores, y)), "no pair has the class"
 
 
@@ -108,7 +109,7 @@ def test_scores_that_are_no_numbers_measure_nothing(name: str, classes: int) -> 
 def test_infinite_logits_are_ties_at_an_end() -> None:
     y = torch.tensor([0, 1, 0, 1, 1])
     logit = torch.tensor([torch.inf, torch.inf, -torch.inf, 0.0, -torch.inf])
-    expected = sklearn.metrics.roc_auc_score(y, logit.clamp(-9, 9))
+    expected = sklearn_metrics.roc_auc_score(y, logit.clamp(-9, 9))
     assert measured("auc", logit, y) == pytest.approx(expected)
 
 
@@ -145,7 +146,7 @@ def test_a_metrics_document_is_of_all_rows_and_no_mean_over_batches() -> None:
     whole = measure(document, made.parameters, Rows.arrays())
     module = Rows.model().eval()
     answer = module(Rows.x).detach()
-    expected = sklearn.metrics.roc_auc_score(Rows.y, answer.softmax(1)[:, 1])
+    expected = sklearn_metrics.roc_auc_score(Rows.y, answer.softmax(1)[:, 1])
     assert whole == pytest.approx({"auc": expected, "spread": float(spread(answer, Rows.y))}, rel=1e-5)
     parts = [slice(0, 1024), slice(1024, 2048), slice(2048, 2500)]
     cut = [{name: array[part] for name, array in Rows.arrays().items()} for part in parts]

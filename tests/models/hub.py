@@ -1,7 +1,12 @@
 """Models of the transformers library, built from small configurations: nothing is downloaded."""
 
-import transformers
+from typing import Any
+
 from torch import nn
+
+from tests.kit.late_module import LateModule
+
+transformers: Any = LateModule("transformers")
 
 SMALL = {"vocab_size": 17, "num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 8, "intermediate_size": 16}
 WORDS = {"bos_token_id": None, "eos_token_id": None}
