@@ -114,15 +114,19 @@ def _list_task_records(
             data = job_log.encode_wave(offer, wave.number, wave.secret, wave.commitments, wave.signature)
             yield f"wave {wave.number} of task {task}", data, size
     for heard in shown.hearings or ():
-        sides = " and ".join(heard.sides)
+        sides, named = " and ".join(heard.sides), (offer, *heard.sides, heard.run)
         due = size if heard.run is None else end  # pay does not wait for an audit, nor for its panel's hearings
         due = due if heard.ruling is not None else None
-        yield f"the hearing of {sides} in task {task}", job_log.encode_hearing(offer, *heard.sides), due
+        yield f"the hearing of {sides} in task {task}", job_log.encode_hearing(*named), due
         if heard.ruling is not None:
-            data = job_log.encode_ruling(offer, *heard.sides, heard.ruling.signature)
+            data = job_log.encode_ruling(*named, heard.ruling.signature)
             yield f"the ruling on {sides} in task {task}", data, due
-            data = job_log.encode_answers(offer, *heard.sides, *count_answers(heard))
+            data = job_log.encode_answers(*named, *count_answers(heard))
             yield f"the number of answers of {sides} in task {task}", data, due
+    for seat in (None if shown.audit is None else shown.audit.panel) or ():
+        if seat.signer is not None and seat.sealed is not None and seat.signature is not None:
+            data = job_log.encode_seal(offer, seat.signer, seat.run, seat.sealed, seat.signature)
+            yield f"the seal of {seat.signer} in run {seat.run} of the audit of task {task}", data, end
     for ballot in shown.committed:
         due = size if ballot.outcome == Outcome.REJECTED else by_replica.get(ballot.id, end)
         yield from _list_ballot_records(task, offer, ballot, due, end)

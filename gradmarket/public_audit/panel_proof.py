@@ -7,7 +7,7 @@ twice; that all had sealed before any saw another's answer is the word of the se
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from gradmarket.market.features.auditors import find_proven_answer
+from gradmarket.market.features.auditors import find_proven_answer, is_published_seal_signed
 from gradmarket.market.features.disputes import refereed
 from gradmarket.market.features.disputes.refereed import Heard
 from gradmarket.market.job_parts import AuditPanel
@@ -44,11 +44,13 @@ def prove_panels(record: JobRecord) -> list[ClauseResult]:
 def find_panel_faults(
     domain: Domain, offer: Hash, audit: PublishedAudit, panel: AuditPanel, hearings: Iterable[PublishedHearing] = ()
 ) -> Iterator[str]:
-    """Finds answers that open no signed seal, auditors that sat twice, hearings of others, and a result that too few
-    found, where no referee heard it to be the one that stands."""
+    """Finds seals that nobody signed, answers that open none, auditors that sat twice, hearings of others, and a
+    result that too few found, where no referee heard it to be the one that stands."""
     by_run = defaultdict[int, list[tuple[Address, Digest]]](list)
     for seat in audit.panel or ():
         if seat.root is None:
+            if seat.sealed is not None and not is_published_seal_signed(domain, offer, seat):
+                yield f"the seal of {seat.signer} in run {seat.run} is not signed by it"
             continue
         proven = find_proven_answer(domain, offer, seat)
         if proven is None:

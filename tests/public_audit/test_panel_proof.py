@@ -25,6 +25,11 @@ def sit(key: SealingKey, root: Digest, run: int = 0) -> PublishedSeat:
     return PublishedSeat(**signed, run=run, root=root, salt=opening.salt)
 
 
+def change_seal(key: SealingKey) -> PublishedSeat:
+    """A withheld answer under another seal than its auditor signed."""
+    return sit(key, WRONG).model_copy(update={"root": None, "salt": None, "sealed": Hash(bytes(32))})
+
+
 def audited(*seats: PublishedSeat, root: Digest = RIGHT) -> PublishedAudit:
     return PublishedAudit(task="t", root=root, panel=seats)
 
@@ -51,6 +56,7 @@ def test_a_result_that_so_many_sealed_and_signed_is_proven() -> None:
         (audited(sit(ANN, RIGHT), sit(BEA, WRONG).model_copy(update={"root": RIGHT})), "opens no seal"),
         (audited(sit(ANN, RIGHT), sit(BEA, RIGHT).model_copy(update={"signature": bytes(65)})), "opens no seal"),
         (audited(sit(ANN, RIGHT), sit(ANN, RIGHT).model_copy(update={"signer": BEA.signer})), "opens no seal"),
+        (audited(sit(ANN, RIGHT), sit(BEA, RIGHT), change_seal(CEM)), "is not signed by it"),
         (audited(), "0 auditors answered"),
     ],
 )

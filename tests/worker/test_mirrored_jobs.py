@@ -220,7 +220,7 @@ def test_receipts_are_held_against_a_mirror_whose_evidence_alone_shows_nothing_o
     )
     write_log(fake_market)
     if hides != "the leaf":
-        fake_market.logged["hearing"] = encode_hearing(offer, *sides)
+        fake_market.logged["hearing"] = encode_hearing(offer, *sides, None)
     tree = fake_market.log_tree()
     head = LogHead(fake_market.job.id, len(tree), Hash(tree.compute_root()))
     settle(fake_market, worker_key, [0, 1, 2], head)

@@ -331,8 +331,8 @@ class Heard:
     def log(self, *answered: int, began: bool = True, judged: bool = False, folder: Path | None = None) -> None:
         """The log has the hearing's beginning, these numbers of answers, and the verdict that followed."""
         offer, about = self.kept.offer, f"{self.record.lease.task}/0"
-        leaves = {f"hearing {about}": encode_hearing(offer, *self.kept.sides)} if began else {}
-        leaves |= {f"answers {about}": encode_answers(offer, *self.kept.sides, *answered)} if answered else {}
+        leaves = {f"hearing {about}": encode_hearing(offer, *self.kept.sides, None)} if began else {}
+        leaves |= {f"answers {about}": encode_answers(offer, *self.kept.sides, None, *answered)} if answered else {}
         verdict = self.record.verdict
         if judged:
             name, code = f"{self.record.lease.replica}/{verdict.outcome}", verdict.outcome or 0

@@ -138,14 +138,19 @@ def is_seal_opened(offer: Hash, signer: Address, sealed: Hash, opening: PanelOpe
     return seal_audit(offer, signer, opening.run, opening.salt, hash_of(opening.root)) == sealed
 
 
+def is_published_seal_signed(domain: Domain, offer: Hash, seat: PublishedSeat) -> bool:
+    """Returns whether a shown seat has a seal that its signer signed."""
+    if seat.signer is None or seat.sealed is None:
+        return False
+    return is_signed_by(domain, AuditSeal(offer, seat.signer, seat.run, seat.sealed), seat.signature, seat.signer)
+
+
 def find_proven_answer(domain: Domain, offer: Hash, seat: PublishedSeat) -> tuple[Address, Digest] | None:
     """Returns an auditor and its answer, where it signed the seal that this answer opens; else None."""
     if seat.signer is None or seat.sealed is None or seat.root is None or seat.salt is None:
         return None
-    struct = AuditSeal(offer, seat.signer, seat.run, seat.sealed)
-    signed = is_signed_by(domain, struct, seat.signature, seat.signer)
     opened = seal_audit(offer, seat.signer, seat.run, seat.salt, hash_of(seat.root)) == seat.sealed
-    return (seat.signer, seat.root) if signed and opened else None
+    return (seat.signer, seat.root) if opened and is_published_seal_signed(domain, offer, seat) else None
 
 
 @dataclass(frozen=True, slots=True)

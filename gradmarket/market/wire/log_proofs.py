@@ -15,6 +15,7 @@ class LeafKind(StrEnum):
     COMMITMENT = "commitment"
     REVEAL = "reveal"
     VERDICT = "verdict"
+    SEAL = "seal"
     HEARING = "hearing"
     ANSWERS = "answers"
     RULING = "ruling"

@@ -56,13 +56,14 @@ class AuditorsFeature(AuditingFeature):
     audit_kind = PanelAudits()
     hearing_party = AuditorsHeard()
     claimed_tables = (PanelSeat,)
+    log_records = (panel_rows.SEALS,)
 
     def bound_times(self, work: Work, now: float) -> int:
         return panel_rows.bound_times(work, now)
 
     def describe_audit(self, reader: RowReader, row: Audit) -> Mapping[str, object]:
         job = reader.get_one(Job, row.job_id)
-        if jobs.load_spec(job).panel is None or row.state == AuditState.DUE:
+        if jobs.load_spec(job).panel is None or row.state in (AuditState.DUE, AuditState.ANSWERED):
             return {}
         final = disclosure.of_job(reader, job).is_round_final(row.round)
         return {"panel": [_view_seat(seat, final) for seat in panel_rows.list_all_seats(reader, row.task_id)]}

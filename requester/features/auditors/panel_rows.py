@@ -13,6 +13,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    cast,
     exists,
     func,
     or_,
@@ -24,12 +25,15 @@ from sqlalchemy.orm import Mapped, aliased, mapped_column
 from gradmarket.market.features.auditors import BARRED, PanelMember
 from gradmarket.market.features.audits import class_checks
 from gradmarket.market.features.audits.auditing import Turn
+from gradmarket.market.features.log import job_log
 from gradmarket.market.rules import classes
 from gradmarket.market.terms import Address, AuditState, Digest, Hash, PanelSeatState
+from gradmarket.market.wire.log_proofs import LeafKind
+from requester.feature import LogRecords
 from requester.features.audits.audit_tables import Audit
 from requester.store.among import NOW, is_in_bound_list
 from requester.store.stored_times import bound_row_times
-from requester.store.tables import Base, Job
+from requester.store.tables import Base, Job, Task
 from requester.store.work import RowReader, Work
 
 MOST: Final = 64
@@ -77,6 +81,16 @@ def is_panels() -> ColumnElement[bool]:
     """Condition on an audit: a panel decides it, and no auditor alone."""
     its_job = aliased(Job)
     return exists().where(its_job.id == Audit.job_id, its_job.spec["audit"]["auditors"]["count"].as_integer() > 0)
+
+
+SEALS: Final = LogRecords(
+    LeafKind.SEAL,
+    PanelSeat.task_id + "/" + cast(PanelSeat.run, String) + "/" + PanelSeat.signer,
+    (Task.offer_digest, PanelSeat.signer, PanelSeat.run, PanelSeat.sealed, PanelSeat.signature),
+    lambda job: (Task.id == PanelSeat.task_id, PanelSeat.job_id == job, PanelSeat.sealed.is_not(None)),
+    job_log.encode_seal,
+    (PanelSeat.task_id, PanelSeat.run, PanelSeat.number),
+)
 
 
 def list_seats(reader: RowReader, task_id: str, run: int) -> list[PanelSeat]:

@@ -225,21 +225,24 @@ def put_off(row: TaskHearing, until: int, signature: bytes) -> None:
     row.due_at = row.find_due()
 
 
-def _encode_ruling(offer: Hash, one: Address, other: Address, ruling: dict[str, Any]) -> bytes:
-    return job_log.encode_ruling(offer, one, other, SignedRuling.model_validate(ruling).signature)
+def _encode_ruling(offer: Hash, one: Address, other: Address, run: int | None, ruling: dict[str, Any]) -> bytes:
+    return job_log.encode_ruling(offer, one, other, run, SignedRuling.model_validate(ruling).signature)
 
 
-def _encode_answers(offer: Hash, one: Address, other: Address, questions: list[dict[str, Any]]) -> bytes:
+def _encode_answers(
+    offer: Hash, one: Address, other: Address, run: int | None, questions: list[dict[str, Any]]
+) -> bytes:
     said = Counter(said["side"] for each in questions for said in each["answers"])
-    return job_log.encode_answers(offer, one, other, said[one], said[other])
+    return job_log.encode_answers(offer, one, other, run, said[one], said[other])
 
 
 _ABOUT: Final = TaskHearing.task_id + "/" + cast(TaskHearing.number, String)
 _ORDER: Final = (TaskHearing.task_id, TaskHearing.number)
+_HEARD: Final = (Task.offer_digest, TaskHearing.one, TaskHearing.other, TaskHearing.run)
 HEARINGS: Final = LogRecords(
     LeafKind.HEARING,
     _ABOUT,
-    (Task.offer_digest, TaskHearing.one, TaskHearing.other),
+    _HEARD,
     lambda job: (Task.id == TaskHearing.task_id, TaskHearing.job_id == job),
     job_log.encode_hearing,
     _ORDER,
@@ -247,7 +250,7 @@ HEARINGS: Final = LogRecords(
 ANSWERS: Final = LogRecords(
     LeafKind.ANSWERS,
     _ABOUT,
-    (Task.offer_digest, TaskHearing.one, TaskHearing.other, TaskHearing.questions),
+    (*_HEARD, TaskHearing.questions),
     lambda job: (Task.id == TaskHearing.task_id, TaskHearing.job_id == job, TaskHearing.due_at.is_(None)),
     _encode_answers,
     _ORDER,
@@ -255,7 +258,7 @@ ANSWERS: Final = LogRecords(
 RULINGS: Final = LogRecords(
     LeafKind.RULING,
     _ABOUT,
-    (Task.offer_digest, TaskHearing.one, TaskHearing.other, TaskHearing.ruling),
+    (*_HEARD, TaskHearing.ruling),
     lambda job: (Task.id == TaskHearing.task_id, TaskHearing.job_id == job, TaskHearing.due_at.is_(None)),
     _encode_ruling,
     _ORDER,

@@ -28,8 +28,8 @@ Size = Annotated[int, Query(ge=0, le=MOST, description="Leaves of the log that i
 AT_ONCE: Final = 2000
 """Hashes in one answer."""
 ABOUT: Final = (
-    "The record: a task, a task/wave, a task/hearing, a replica, a replica/outcome, a round/parameters, "
-    "a payment's number, or a batch/time"
+    "The record: a task, a task/wave, a task/hearing, a task/run/auditor, a replica, a replica/outcome, "
+    "a round/parameters, a payment's number, or a batch/time"
 )
 EMPTY: Final = "the log has no leaf yet: it gets the first ones with the job's first batch"
 

@@ -56,7 +56,9 @@ def two_auditors(market: MarketFixture) -> list[SimAuditor]:
     return panel(market, None, LIE)
 
 
-def say(market: MarketFixture, auditor: SimAuditor, operator: str | None = None, key: PrivateKey | None = None) -> None:
+def answer_as_auditor(
+    market: MarketFixture, auditor: SimAuditor, operator: str | None = None, key: PrivateKey | None = None
+) -> None:
     """Answers the first question, with checkpoints that are nonsense but for the last."""
     signer, caller = auditor.sealing.signer, operator or auditor.operator
     (asked,) = hearing_exchange.list_auditor_questions(market.context, auditor.operator, signer).questions
@@ -80,10 +82,10 @@ def test_a_silent_auditor_loses_its_standing_and_the_answer_that_stands_decides(
     assert set(seats(market).values()) == {PanelSeatState.HEARD}
     assert hearing_exchange.list_auditor_questions(market.context, "bea", ann.sealing.signer).questions == ()
     with pytest.raises(NotFound):
-        say(market, ann, operator="bea")
+        answer_as_auditor(market, ann, operator="bea")
     with pytest.raises(Refused):
-        say(market, ann, key=bea.sealing.key)
-    say(market, ann)
+        answer_as_auditor(market, ann, key=bea.sealing.key)
+    answer_as_auditor(market, ann)
     market.lapse(HEARING_S + 1.0)
     market.drive()
     (told,) = market.events("heard")
@@ -128,7 +130,7 @@ def test_the_liar_is_paid_no_belief_where_the_honest_auditor_is_the_silent_one(n
     """As between workers: silence loses, so an auditor that opened an answer stays there to stand by it."""
     market = traced(new_floor, audit=TWO)
     ann, bea = differ(market)
-    say(market, bea)
+    answer_as_auditor(market, bea)
     market.lapse(HEARING_S + 1.0)
     market.drive()
     (told,) = market.events("heard")
@@ -170,7 +172,7 @@ def test_where_its_own_child_fails_nobody_is_wrong_and_a_further_auditor_is_aske
 def test_an_audit_that_is_over_meanwhile_leaves_no_hearing_open_and_nobody_wrong(new_floor: NewFloor) -> None:
     market = traced(new_floor, audit=TWO)
     ann, _ = differ(market)
-    say(market, ann)
+    answer_as_auditor(market, ann)
     with market.context.begin() as work:
         work.get_one(Audit, market.task().id).state = AuditState.LAPSED
     market.lapse(HEARING_S + 1.0)
@@ -184,7 +186,7 @@ def test_an_audit_that_is_over_meanwhile_leaves_no_hearing_open_and_nobody_wrong
 def test_the_evidence_proves_what_was_heard_of_a_panel_and_each_lie_about_it_is_found(new_floor: NewFloor) -> None:
     market = traced(new_floor, audit=TWO)
     ann, bea = differ(market)
-    say(market, ann)
+    answer_as_auditor(market, ann)
     market.lapse(HEARING_S + 1.0)
     market.drive()
     with market.context.reading() as reader:

@@ -24,7 +24,7 @@ from requester.store import jobs
 from requester.store.locks import lock_row
 from requester.store.tables import Job
 from tests.features.auditors.test_panels import TWO
-from tests.features.disputes.test_auditors_heard import differ
+from tests.features.disputes.test_auditors_heard import answer_as_auditor, differ
 from tests.features.disputes.test_hearing_receipts import hear, show
 from tests.features.disputes.test_hearings import root_of, say, split, traced
 from tests.requester.market_fixture import MarketFixture
@@ -56,7 +56,7 @@ def test_a_hearing_is_found_by_its_leaf_in_either_order_of_its_sides(
     evidence, _, _ = hear(market)
     (held,) = evidence.hearings or ()
     sides = held.sides[::-1] if turned else held.sides
-    leaf = Hash(hash_leaf(encode_hearing(evidence.offer_digest, *sides)))
+    leaf = Hash(hash_leaf(encode_hearing(evidence.offer_digest, *sides, None)))
     (result,) = prove(market, evidence if shown else evidence.model_copy(update={"hearings": None}), [leaf])
     hidden = [fault for fault in result.faults if "which is hidden" in fault.detail]
     assert len(hidden) == {(True, False): 0, (True, True): 1, (False, False): 1, (False, True): 2}[shown, turned]
@@ -129,19 +129,28 @@ def test_what_a_cancelled_task_shows_of_earlier_waves_is_no_fault(new_floor: New
     assert list_case_faults(VerdictCase(market.context.domain, market.context.signer_address, checks, evidence)) == []
 
 
-@pytest.mark.parametrize("hidden", [False, True])
-def test_answers_of_a_panel_that_is_heard_again_are_counted_for_each_of_its_hearings(
-    new_floor: NewFloor, hidden: bool
+@pytest.mark.parametrize("hidden", ["nothing", "a hearing", "an answer"])
+def test_hearings_of_one_pair_in_several_runs_of_a_panel_have_leaves_of_their_own(
+    new_floor: NewFloor, hidden: str
 ) -> None:
     """The second hearing's number is no hidden answer of the first one; any other number is."""
-    market = traced(new_floor)
-    evidence, _, _ = hear(market)
+    market = traced(new_floor, audit=TWO)
+    ann, _ = differ(market)
+    answer_as_auditor(market, ann)
+    market.lapse(HEARING_S + 1.0)
+    market.drive()
+    evidence = show(market)
     (held,) = evidence.hearings or ()
-    again = held.model_copy(update={"questions": held.questions * 3})
-    counts = [count_answers(again), *([(7, 7)] if hidden else [])]
-    leaves = [Hash(hash_leaf(encode_answers(evidence.offer_digest, *held.sides, *each))) for each in counts]
-    (result,) = prove(market, evidence.model_copy(update={"hearings": (held, again)}), leaves)
-    assert any("more answers" in fault.detail for fault in result.faults) is hidden
+    assert held.run == 0
+    again = held.model_copy(update={"questions": held.questions * 3, "run": 2})
+    named = evidence.offer_digest, *held.sides, again.run
+    counted = (7, 7) if hidden == "an answer" else count_answers(again)
+    leaves = [Hash(hash_leaf(data)) for data in (encode_hearing(*named), encode_answers(*named, *counted))]
+    shown = (held,) if hidden == "a hearing" else (held, again)
+    (result,) = prove(market, evidence.model_copy(update={"hearings": shown}), leaves)
+    found = [fault.detail for fault in result.faults if "the log has" in fault.detail]
+    expected = {"nothing": [], "a hearing": ["which is hidden"], "an answer": ["more answers"]}[hidden]
+    assert [why in detail for why, detail in zip(expected, found, strict=True)] == [True] * len(expected)
 
 
 def test_a_referee_that_judged_other_classes_by_bits_or_held_too_little_is_found(new_floor: NewFloor) -> None:

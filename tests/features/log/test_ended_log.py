@@ -22,8 +22,7 @@ from requester.moves import ending
 from requester.store.locks import lock_row
 from requester.store.tables import Earned, Job, Task
 from tests.features.auditors.test_panels import TWO, sit
-from tests.features.disputes import test_auditors_heard as auditors_heard
-from tests.features.disputes.test_auditors_heard import two_auditors
+from tests.features.disputes.test_auditors_heard import answer_as_auditor, two_auditors
 from tests.features.disputes.test_hearings import root_of, say, split, traced
 from tests.requester.market_fixture import MarketFixture
 
@@ -97,7 +96,7 @@ def test_what_happens_to_a_job_after_its_end_is_logged_with_its_event(new_floor:
     assert (proven.faults, [line for line in proven.unseen if "not in the log" in line]) == ((), [])
 
 
-def test_a_panel_s_hearing_after_the_batch_of_its_task_s_pay_is_no_fault_and_one_that_is_left_out_is(
+def test_a_panel_s_seals_and_hearing_after_the_batch_of_its_task_s_pay_are_no_faults_and_left_out_ones_are(
     new_floor: NewFloor,
 ) -> None:
     """Pay waits for no audit."""
@@ -107,12 +106,15 @@ def test_a_panel_s_hearing_after_the_batch_of_its_task_s_pay_is_no_fault_and_one
         leaf_rows.append_leaves(work, work.get_one(Job, market.job))
     paid = len(list_logged(market))
     sit(*auditors)
-    auditors_heard.say(market, auditors[0])
+    answer_as_auditor(market, auditors[0])
     market.lapse(HEARING_S + 1.0)
     assert market.state() == JobState.FINISHED
     logged = list_logged(market)
     (hearing,) = (leaf for leaf in logged if leaf.kind == LeafKind.HEARING)
+    seals = [leaf for leaf in logged if leaf.kind == LeafKind.SEAL]
+    assert [leaf.about.split("/")[1:] for leaf in seals] == [["0", one.sealing.signer] for one in auditors]
     assert (market.tasks()[0].state in TASK_OVER, hearing.number >= paid) == (True, True)
     assert prove(market, [leaf.hash for leaf in logged], paid).faults == ()
-    (fault,) = prove(market, [leaf.hash for leaf in logged if leaf is not hearing], paid).faults
-    assert "the hearing of" in fault.about
+    for hidden, about in ((hearing, "the hearing of"), *((seal, f"the seal of {seal.about[-42:]}") for seal in seals)):
+        (fault,) = prove(market, [leaf.hash for leaf in logged if leaf is not hidden], paid).faults
+        assert about in fault.about

@@ -123,7 +123,7 @@ def _find_unlogged_hearings(
         signed = is_signed_by(account.domain, receipt_struct(receipt), receipt.signature, seen.signer)
         if head is None or replica is None or receipt.run is not None or not signed:
             continue
-        leaf = Hash(hash_leaf(job_log.encode_hearing(receipt.offer, *receipt.sides)))
+        leaf = Hash(hash_leaf(job_log.encode_hearing(receipt.offer, *receipt.sides, receipt.run)))
         if places.get(leaf, head.size) >= head.size:
             why = f"the log of {head.size} leaves lacks the beginning of its hearing; the receipt of question "
             detail = f"{why}{receipt.number} is signed 0x{receipt.signature.hex()}"

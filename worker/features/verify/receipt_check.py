@@ -91,10 +91,10 @@ class ReceiptCheck:
             if (hearing.sides, hearing.run) not in heard:
                 continue
             name = f"{own[0].task}/{number}"
-            began, said = encode_hearing(own[0].offer, *hearing.sides), count_answers(hearing)
+            began, said = encode_hearing(own[0].offer, *hearing.sides, hearing.run), count_answers(hearing)
             if not self._is_logged(LeafKind.HEARING, name, began, due=after):
                 yield Finding(Fault.HIDDEN_ANSWER, about, f"hearing {number}: the log lacks its beginning")
-            ended = encode_answers(own[0].offer, *hearing.sides, *said)
+            ended = encode_answers(own[0].offer, *hearing.sides, hearing.run, *said)
             if not self._is_logged(LeafKind.ANSWERS, name, ended, due=after and hearing.ruling is not None):
                 why = f"hearing {number}: the log has another number of answers than it shows, or none"
                 yield Finding(Fault.HIDDEN_ANSWER, about, why)

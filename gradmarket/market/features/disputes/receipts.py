@@ -93,16 +93,18 @@ def _find_restore(scope: ReceiptScope, kept: KeptReceipt) -> PublishedRestart | 
     A restore admits the loss of receipts as it does that of heads (job_log.find_admission).
     """
     later = [restore for restore in scope.restores if kept.at <= restore.at + SKEW_S]
-    ends = {hash_leaf(data) for data in list_answer_counts(kept.offer, kept.sides)} if later else set[bytes]()
+    ends = {hash_leaf(data) for data in list_answer_counts(kept.offer, kept.sides, kept.run)} if later else set[bytes]()
     return next((one for one in later if ends.isdisjoint(scope.leaves[: one.number])), None)
 
 
-def list_answer_counts(offer: Hash, sides: tuple[Address, Address], least: tuple[int, int] = (0, 0)) -> Iterator[bytes]:
-    """Yields the leaves by which each side answered at least so many questions, up to MOST_QUESTIONS: sides answer in
-    turn, so their numbers differ by one at most."""
+def list_answer_counts(
+    offer: Hash, sides: tuple[Address, Address], run: int | None, least: tuple[int, int] = (0, 0)
+) -> Iterator[bytes]:
+    """Yields the leaves by which each side answered at least so many questions in the hearing of this run, up to
+    MOST_QUESTIONS: sides answer in turn, so their numbers differ by one at most."""
     for one in range(least[0], MOST_QUESTIONS + 1):
         for other in range(max(one - 1, least[1]), one + 2):
-            yield encode_answers(offer, *sides, one, other)
+            yield encode_answers(offer, *sides, run, one, other)
 
 
 def group_receipts(receipts: Iterable[KeptReceipt]) -> dict[Hash, list[KeptReceipt]]:

@@ -44,19 +44,25 @@ def encode_verdict(offer: Hash, worker: Address, outcome: int, signature: bytes)
     return _encode(LeafKind.VERDICT, offer, worker, outcome, signature)
 
 
-def encode_hearing(offer: Hash, one: Address, other: Address) -> bytes:
-    """Records that a hearing of these sides began, for anybody with proof that both answered."""
-    return _encode(LeafKind.HEARING, offer, one, other)
+def encode_seal(offer: Hash, auditor: Address, run: int, sealed: Hash, signature: bytes) -> bytes:
+    """Records that an auditor sealed an answer in this run of an audit; the signature is the auditor's."""
+    return _encode(LeafKind.SEAL, offer, auditor, run, sealed, signature)
 
 
-def encode_answers(offer: Hash, one: Address, other: Address, of_one: int, of_other: int) -> bytes:
+def encode_hearing(offer: Hash, one: Address, other: Address, run: int | None) -> bytes:
+    """Records that a hearing of these sides began, for anybody with proof that both answered. `run`: of the task's
+    audit whose panel the sides are of; None where they are its workers."""
+    return _encode(LeafKind.HEARING, offer, one, other, run)
+
+
+def encode_answers(offer: Hash, one: Address, other: Address, run: int | None, of_one: int, of_other: int) -> bytes:
     """Records the number of questions that each side answered, for anybody with proof of more."""
-    return _encode(LeafKind.ANSWERS, offer, one, other, of_one, of_other)
+    return _encode(LeafKind.ANSWERS, offer, one, other, run, of_one, of_other)
 
 
-def encode_ruling(offer: Hash, one: Address, other: Address, signature: bytes) -> bytes:
+def encode_ruling(offer: Hash, one: Address, other: Address, run: int | None, signature: bytes) -> bytes:
     """A ruling in a hearing of these sides; the signature covers the loser and the reason."""
-    return _encode(LeafKind.RULING, offer, one, other, signature)
+    return _encode(LeafKind.RULING, offer, one, other, run, signature)
 
 
 def encode_round(number: int, parameters: Digest, updated: Digest) -> bytes:
@@ -161,6 +167,6 @@ def find_head_faults(leaves: Sequence[Hash], heads: Sequence[LogHead]) -> Iterat
             yield f"the first {head.size} listed leaves have another root than the head's 0x{head.root.hex()}"
 
 
-def _encode(kind: LeafKind, *parts: bytes | str | int) -> bytes:
+def _encode(kind: LeafKind, *parts: bytes | str | int | None) -> bytes:
     shown = [f"0x{part.hex()}" if isinstance(part, bytes) else part for part in parts]
     return json.dumps([kind.value, *shown], separators=(",", ":")).encode()

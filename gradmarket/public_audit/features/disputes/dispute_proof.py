@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from itertools import permutations
+from itertools import permutations, product
 from math import inf
 
 from gradmarket.auditor import OpenMachine
@@ -119,18 +119,27 @@ def prove_disputes(
 
 def _find_hidden(leaves: Collection[Hash], shown: PublishedEvidence) -> Iterator[str]:
     """Finds hearings of the task's workers or auditors that the log has and the evidence does not show."""
-    seats = shown.audit.panel if shown.audit is not None else ()
-    heard = {each.sides for each in shown.hearings or ()}
-    sides = {one.worker for one in shown.committed} | {seat.signer for seat in seats or () if seat.signer is not None}
-    for one, other in permutations(sorted(sides), 2) if leaves else ():
-        leaf = Hash(hash_leaf(encode_hearing(shown.offer_digest, one, other)))
-        if (one, other) not in heard and leaf in leaves:
-            yield f"the log has a hearing of {one} and {other}, which is hidden"
-    counted = {encode_answers(shown.offer_digest, *each.sides, *count_answers(each)) for each in shown.hearings or ()}
-    for each in shown.hearings or () if leaves else ():  # a panel may hear its auditors again
-        more = set(list_answer_counts(shown.offer_digest, each.sides, count_answers(each))) - counted
-        if any(Hash(hash_leaf(data)) in leaves for data in more):
+    heard = {(each.sides, each.run) for each in shown.hearings or ()}
+    for sides, run in _list_possible_hearings(shown) if leaves else ():
+        leaf = Hash(hash_leaf(encode_hearing(shown.offer_digest, *sides, run)))
+        if (sides, run) not in heard and leaf in leaves:
+            yield f"the log has a hearing of {' and '.join(sides)}, which is hidden"
+    for each in shown.hearings or () if leaves else ():
+        own = encode_answers(shown.offer_digest, *each.sides, each.run, *count_answers(each))
+        more = list_answer_counts(shown.offer_digest, each.sides, each.run, count_answers(each))
+        if any(data != own and Hash(hash_leaf(data)) in leaves for data in more):
             yield f"the log has more answers in the hearing of {' and '.join(each.sides)} than are shown"
+
+
+def _list_possible_hearings(shown: PublishedEvidence) -> Iterator[tuple[tuple[Address, Address], int | None]]:
+    """Yields the sides and runs of all hearings that may be held of the task: a run of its audit begins after as many
+    computations as those before it."""
+    seats = (None if shown.audit is None else shown.audit.panel) or ()
+    runs = range(max((seat.run for seat in seats), default=-1) + len(seats) + 1)
+    workers = permutations(sorted({one.worker for one in shown.committed}), 2)
+    auditors = permutations(sorted({seat.signer for seat in seats if seat.signer is not None}), 2)
+    yield from ((sides, None) for sides in workers)
+    yield from product(auditors, runs)
 
 
 def _is_unheard(record: JobRecord, shown: PublishedEvidence) -> bool:
