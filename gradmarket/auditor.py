@@ -177,8 +177,9 @@ class Auditor:
             done = Done(work.task, blob_digest(payload), 1, seconds)
         facts = self._load_facts()
         offer, domain, root = work.offer.struct(), facts.domain, Digest(done.root)
+        seal = self._sealing.seal(domain, offer, work.run, root)
         if work.panel == "seal":
-            self._market.seal_audit(work.task, self._sealing.seal(domain, offer, work.run, root))
+            self._market.seal_audit(work.task, seal)
             self._sealed[work.task, work.run] = done
             for oldest in list(self._sealed)[:-MOST_SEALED]:
                 del self._sealed[oldest]
@@ -188,6 +189,8 @@ class Auditor:
                 self._opened.keep(work.task, opened)
             opening = self._sealing.open(domain, offer, work.run, root, done.seconds)
             self._market.open_audit(work.task, opening)
+        if self._opened is not None:  # at its opening again: the response to the seal may have been lost
+            self._opened.keep_seal(domain, work.task, offer, seal)
         return replace(done, panel=str(work.panel))
 
     def _load_facts(self) -> ChainFacts:

@@ -18,11 +18,12 @@ from gradmarket.market.features.auditors import AuditSeal, derive_salt, seal_aud
 from gradmarket.market.fields import AddressField, DigestField
 from gradmarket.market.messages import Offer
 from gradmarket.market.signing import Domain, address_of, digest_struct, sign_digest
-from gradmarket.market.terms import Address, Digest, JobId
-from gradmarket.market.wire.audit_messages import PanelOpening, PanelSeal
+from gradmarket.market.terms import Address, Digest, JobId, TaskId
+from gradmarket.market.wire.audit_messages import KeptSeal, PanelOpening, PanelSeal
 from gradmarket.market.wire.base import Wire
 from gradmarket.market.wire.poll import OfferFields, hash_of
 from worker import durable
+from worker.features.disputes.kept_receipts import find_receipts_file
 
 KEY: Final = "wallet.key"
 """As a worker's, so that `gradmarket wallet dispute answer --data FOLDER` stands by the auditor's answer."""
@@ -52,6 +53,14 @@ class OpenedAnswers:
         files = sorted(self.folder.glob("*.opened"), key=lambda path: path.stat().st_mtime)
         for oldest in files[:-MOST_OPENED]:
             oldest.unlink(missing_ok=True)
+
+    def keep_seal(self, domain: Domain, task: TaskId, offer: Offer, seal: PanelSeal) -> None:
+        """Appends a seal that the service took, beside the receipts of hearings: `gradmarket audit --receipts` looks it
+        up."""
+        fields = seal.model_dump(exclude={"auditor"})
+        kept = KeptSeal(job=offer.job, task=task, offer=digest_struct(domain, offer), **fields)
+        path = find_receipts_file(self.folder, domain.instance, offer.job)
+        durable.append_line(path, kept.model_dump_json().encode() + b"\n")
 
     def find(self, task: str) -> OpenedAnswer:
         """Raises NotFound where this auditor opened no answer to the task."""

@@ -12,14 +12,13 @@ from gradmarket.archives.archive_index import INDEX
 from gradmarket.commands.edge import JsonOption, print_json
 from gradmarket.compute.own_machine import AUTO, device_name
 from gradmarket.market.errors import Refused
-from gradmarket.market.wire.hearing_messages import KeptReceipt
 from gradmarket.network.environment import is_address
 from gradmarket.public_audit.audit_report import describe_count
 from gradmarket.public_audit.audit_run import SAMPLE, AuditPlan, archive_job, audit_job
 from gradmarket.public_audit.job_records import Progress
 from gradmarket.terminal import echo_text
 from gradmarket.user_files import check_writable, write_all
-from worker.features.disputes.kept_receipts import load_receipts
+from worker.features.disputes.kept_receipts import LoadedReceipts, load_receipts
 
 FOLDER: Final = Path.home() / ".gradmarket" / "audits"
 INCOMPLETE: Final = 3
@@ -45,7 +44,8 @@ def audit(
         int | None, typer.Option("--round", min=0, help="Claim this round: prove that you computed it, in public.")
     ] = None,
     receipts: Annotated[
-        list[Path] | None, typer.Option(help="File of receipts that a side of its hearings has kept. Repeatable.")
+        list[Path] | None,
+        typer.Option(help="File of receipts or seals that a side of its hearings has kept. Repeatable."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -60,8 +60,10 @@ def audit(
     _check_places(market, rpc, mirror or ())
     if report is not None:
         check_writable(report)
-    kept = tuple(one for path in receipts or () for one in _read_receipts(path))
-    plan = AuditPlan(market, job, folder, rpc, sample, whole, device, threads, tuple(mirror or ()), claims, kept)
+    loaded = [_read_receipts(path) for path in receipts or ()]
+    kept = tuple(one for each in loaded for one in each.receipts)
+    seals = tuple(one for each in loaded for one in each.seals)
+    plan = AuditPlan(market, job, folder, rpc, sample, whole, device, threads, tuple(mirror or ()), claims, kept, seals)
     done = audit_job(plan, _build_progress(as_json))
     if report is not None:
         page = report.suffix.lower() in (".html", ".htm")
@@ -97,17 +99,18 @@ def archive(
         echo_text(f"{report['archive']}: {describe_count(len(done.record.evidence), 'tasks')} of job {job}; {digest}")
 
 
-def _read_receipts(path: Path) -> Sequence[KeptReceipt]:
+def _read_receipts(path: Path) -> LoadedReceipts:
     """Raises Refused for a file without any."""
     remedy = "name a file of a side's `receipts` folder"
     if not path.is_file():
         raise Refused(f"{path} is a folder" if path.is_dir() else f"{path} is not there", remedy)
-    kept, unread = load_receipts(path)
-    if not kept:
+    loaded = load_receipts(path)
+    if not loaded.receipts and not loaded.seals:
         raise Refused(f"{path} has no receipts", remedy)
-    if unread:
-        echo_text(f"{path}: {describe_count(unread, 'lines')} cannot be read, and nothing is known of them", err=True)
-    return kept
+    if loaded.unread:
+        lines = describe_count(loaded.unread, "lines")
+        echo_text(f"{path}: {lines} cannot be read, and nothing is known of them", err=True)
+    return loaded
 
 
 def _check_places(market: str, rpc: str | None, mirrors: Sequence[str] = ()) -> None:

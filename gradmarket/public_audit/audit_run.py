@@ -22,6 +22,7 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Digest, JobId
 from gradmarket.market.views.job_views import ListedJob
+from gradmarket.market.wire.audit_messages import KeptSeal
 from gradmarket.market.wire.hearing_messages import KeptReceipt
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.public_audit.archive import write_archive
@@ -66,6 +67,8 @@ class AuditPlan:
     """The round that is claimed, in place of a sample."""
     receipts: Sequence[KeptReceipt] = ()
     """Of sides of its hearings: each must be shown to have answered."""
+    seals: Sequence[KeptSeal] = ()
+    """Of auditors of its panels: each must be shown and logged."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
     with open_job(plan, progress) as job:
         _check_receipts(plan, job.record)
         results = [*prove_record(job.record), prove_log(job.record), *_prove_start(job, plan)]
-        results += prove_panels(job.record)
+        results += prove_panels(job.record, plan.seals)
         if plan.whole or (plan.sample and plan.claims is None):
             with _open_own_machine(job, plan) as mine:
                 results += _recompute(job, mine, plan, progress)
@@ -118,7 +121,7 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
 
 def _check_receipts(plan: AuditPlan, record: JobRecord) -> None:
     """Raises Refused for receipts of other jobs alone."""
-    others = sorted({kept.job for kept in plan.receipts})
+    others = sorted({kept.job for kept in plan.receipts} | {kept.job for kept in plan.seals})
     if others and record.opened.job not in others:
         named = ", ".join(map(str, others[:3]))
         raise Refused(

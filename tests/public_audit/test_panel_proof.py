@@ -1,16 +1,21 @@
 """What panels found is proven by sealed and signed answers: each lie of a service about a panel is found."""
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from eth_keys.datatypes import PrivateKey
 
+from gradmarket.market.features.log.job_log import encode_seal
+from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.job_parts import AuditPanel
 from gradmarket.market.messages import Offer
 from gradmarket.market.signing import Domain, digest_struct
-from gradmarket.market.terms import Address, Digest, Hash, Units
+from gradmarket.market.terms import Address, Digest, Hash, TaskId, Units
+from gradmarket.market.wire.audit_messages import KeptSeal
 from gradmarket.market.wire.evidence import PublishedAudit, PublishedSeat
-from gradmarket.public_audit.panel_proof import find_panel_faults
+from gradmarket.public_audit.job_proof import JobRecord
+from gradmarket.public_audit.panel_proof import find_panel_faults, prove_panels
 from gradmarket.sealing import SealingKey
 
 DOMAIN = Domain(31337, Address("0x" + "11" * 20), Hash(bytes(32)))
@@ -62,3 +67,40 @@ def test_a_result_that_so_many_sealed_and_signed_is_proven() -> None:
 )
 def test_each_lie_about_a_panel_is_found(audit: PublishedAudit, said: str) -> None:
     assert any(said in fault for fault in faults(audit)), faults(audit)
+
+
+def keep(seat: PublishedSeat, job: int = 1) -> KeptSeal:
+    fields = seat.model_dump(include={"signer", "sealed", "signature", "run"})
+    return KeptSeal(job=job, task=TaskId("t"), offer=digest_struct(DOMAIN, OFFER), **fields)
+
+
+DISSENT = sit(CEM, WRONG)
+SHOWN = audited(sit(ANN, RIGHT), sit(BEA, RIGHT))
+
+
+@pytest.mark.parametrize(
+    ("audit", "kept", "logged", "said"),
+    [
+        (audited(sit(ANN, RIGHT), sit(BEA, RIGHT), DISSENT), keep(DISSENT), True, []),
+        (SHOWN, keep(DISSENT), True, ["the log has it"]),
+        (SHOWN, keep(DISSENT), False, ["the log lacks it too"]),
+        (SHOWN.model_copy(update={"panel": None}), keep(DISSENT), True, ["the log has it"]),
+        (None, keep(DISSENT), True, ["the log has it"]),
+        (audited(sit(ANN, RIGHT), sit(BEA, RIGHT), sit(CEM, RIGHT)), keep(DISSENT), True, ["the log has it"]),
+        (SHOWN, keep(DISSENT).model_copy(update={"signature": bytes(65)}), True, []),
+        (SHOWN, keep(DISSENT, job=2), True, []),
+        (PublishedAudit(task="t"), keep(DISSENT), True, []),
+    ],
+)
+def test_an_auditor_finds_the_seat_that_a_service_hides_by_the_seal_that_it_kept(
+    audit: PublishedAudit | None, kept: KeptSeal, logged: bool, said: list[str]
+) -> None:
+    data = encode_seal(kept.offer, kept.signer, kept.run, kept.sealed, kept.signature)
+    spec = SimpleNamespace(panel=AuditPanel(count=2, agree=2))
+    shown = {"t": SimpleNamespace(audit=audit, offer_digest=kept.offer, hearings=None)}
+    record: dict[str, Any] = {"publication": SimpleNamespace(spec=spec), "evidence": shown, "domain": DOMAIN}
+    record |= {"log": SimpleNamespace(leaves=[Hash(hash_leaf(data))] * logged), "opened": SimpleNamespace(job=1)}
+    (result,) = prove_panels(cast(JobRecord, SimpleNamespace(**record)), [kept, kept])
+    assert [one.detail.partition("is hidden: ")[2].partition(",")[0] for one in result.faults] == said
+    shows_nothing = (audit is not None and audit.root is None) or kept.signature == bytes(65)
+    assert any("1 seal of audits" in unseen for unseen in result.unseen) is shows_nothing

@@ -21,7 +21,7 @@ from gradmarket.market.rules import verifiers
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash, PanelSeatState
-from gradmarket.market.wire.audit_messages import PanelOpening, PanelSeal
+from gradmarket.market.wire.audit_messages import KeptSeal, PanelOpening, PanelSeal
 from gradmarket.market.wire.evidence import PublishedSeat
 from gradmarket.market.wire.poll import hash_of
 
@@ -138,8 +138,8 @@ def is_seal_opened(offer: Hash, signer: Address, sealed: Hash, opening: PanelOpe
     return seal_audit(offer, signer, opening.run, opening.salt, hash_of(opening.root)) == sealed
 
 
-def is_published_seal_signed(domain: Domain, offer: Hash, seat: PublishedSeat) -> bool:
-    """Returns whether a shown seat has a seal that its signer signed."""
+def is_kept_seal_signed(domain: Domain, offer: Hash, seat: PublishedSeat | KeptSeal) -> bool:
+    """Returns whether a shown or kept seat has a seal that its signer signed."""
     if seat.signer is None or seat.sealed is None:
         return False
     return is_signed_by(domain, AuditSeal(offer, seat.signer, seat.run, seat.sealed), seat.signature, seat.signer)
@@ -150,7 +150,7 @@ def find_proven_answer(domain: Domain, offer: Hash, seat: PublishedSeat) -> tupl
     if seat.signer is None or seat.sealed is None or seat.root is None or seat.salt is None:
         return None
     opened = seal_audit(offer, seat.signer, seat.run, seat.salt, hash_of(seat.root)) == seat.sealed
-    return (seat.signer, seat.root) if opened and is_published_seal_signed(domain, offer, seat) else None
+    return (seat.signer, seat.root) if opened and is_kept_seal_signed(domain, offer, seat) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,19 @@ class PanelSeal(Wire):
     signature: SignatureField
 
 
+class KeptSeal(Wire):
+    """An auditor's record of a seal that its service took, which the auditor alone signed."""
+
+    job: int = Field(ge=0, lt=2**63)
+    """The chain's number of the job."""
+    task: TaskId = Field(max_length=64)
+    offer: HashField
+    run: int = Field(ge=0, lt=2**31)
+    signer: AddressField
+    sealed: HashField
+    signature: SignatureField
+
+
 class PanelOpening(Wire):
     """The opening of the seal, once all of the panel have sealed their answers."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,22 +16,27 @@ from gradmarket.commands import plan
 from gradmarket.market.errors import Conflict, Refused
 from gradmarket.market.features import auditors
 from gradmarket.market.features.auditors import AuditSeal, PanelMember
+from gradmarket.market.features.log.job_log import encode_seal
+from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import AuditPanel, AuditSpec
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, PanelSeatState, Role, TaskState
 from gradmarket.market.wire.audit_messages import AuditAnswer, PanelOpening, PanelSeal
 from gradmarket.market.wire.evidence import PublishedAudit, PublishedEvidence
+from gradmarket.market.wire.log_proofs import LeafKind
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.public_audit.panel_proof import find_panel_faults
+from gradmarket.sealing import OpenedAnswers
 from requester.app import create_app
 from requester.features.auditors import panel_exchange
 from requester.features.auditors.panel_rows import PanelSeat
 from requester.features.audits import auditor_claims
 from requester.features.audits.auditor_claims import Claimed
+from requester.features.log import leaf_rows
 from requester.features.records.evidence_routes import evidence_of
 from requester.store import identities, stored_times
-from requester.store.tables import Task
+from requester.store.tables import Job, Task
 from tests.features.audits.test_auditor_brings import FixtureAuditor
 from tests.features.test_served_fields import SPEC
 from tests.kit.behaviour import HONEST, Behaviour, scaled
@@ -39,6 +45,7 @@ from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import DEADLINES, PRICE, MarketFixture
 from tests.requester.upload_door import served
+from worker.features.disputes.kept_receipts import load_receipts
 
 NewFloor = Callable[..., MarketFixture]
 LIE = scaled(3.0)
@@ -334,9 +341,12 @@ def test_the_rule_asks_no_more_than_it_needs() -> None:
 
 @FULL
 def test_auditors_with_tokens_of_their_own_sit_in_a_panel_over_http(
-    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """One is started anew before it opens: it computes the same once more, and needs nothing that it wrote."""
+    """One is started anew before it opens: it computes the same once more, and needs nothing that it wrote.
+
+    The seal that it keeps is the leaf of the job's log.
+    """
     monkeypatch.setattr(auditor_module, "RENEWED_EVERY_S", 0.01)
     market = due(new_floor)
     ann, bea = panel(market, None, None)
@@ -345,9 +355,16 @@ def test_auditors_with_tokens_of_their_own_sit_in_a_panel_over_http(
     with served(market) as url, RequesterClient(url, tokens[0]) as one, RequesterClient(url, tokens[1]) as two:
         first, second = FixtureAuditor(one, ann), FixtureAuditor(two, bea)
         assert [made.panel for made in (first.turn(), second.turn()) if made is not None] == ["seal", "seal"]
-        restarted = FixtureAuditor(two, bea)
+        restarted = FixtureAuditor(two, bea, OpenedAnswers(tmp_path))
         assert [made.panel for made in (first.turn(), restarted.turn()) if made is not None] == ["open", "open"]
         assert (first.computed, restarted.computed) == (1, 1)
+    (kept,) = load_receipts(next((tmp_path / "receipts").iterdir())).seals
+    with market.context.begin() as work:
+        leaf_rows.append_leaves(work, work.get_one(Job, market.job))
+        leaf = leaf_rows.find_leaf(work, market.job, LeafKind.SEAL, f"{kept.task}/{kept.run}/{kept.signer}")
+    data = encode_seal(kept.offer, bea.sealing.signer, kept.run, kept.sealed, kept.signature)
+    assert leaf is not None
+    assert leaf.hash == hash_leaf(data)
     market.drive()
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
 

@@ -14,6 +14,7 @@ from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import MachineLimits
 from gradmarket.market.terms import JobState, Role, TaskState
 from gradmarket.market.wire.audit_messages import AuditWork
+from gradmarket.sealing import OpenedAnswers
 from graphdoc.encoding import Bytes
 from requester.store import identities
 from tests.features.audits.test_audits import clean_parameters
@@ -42,9 +43,10 @@ class Machine:
 class FixtureAuditor(Auditor):
     """The auditor of the package, whose steps are the fixture's."""
 
-    def __init__(self, market: RequesterClient, computer: SimAuditor) -> None:
+    def __init__(self, market: RequesterClient, computer: SimAuditor, opened: OpenedAnswers | None = None) -> None:
         limits = MachineLimits(max_flops=1e9, max_memory=2**30)
-        super().__init__(computer.name, market, cast(Any, Machine()), cast(Any, None), limits, computer.sealing)
+        machine = cast(Any, Machine()), cast(Any, None), limits
+        super().__init__(computer.name, market, *machine, computer.sealing, opened)
         self._computer = computer
         self.computed = 0
         self.heard = Event()

@@ -1,13 +1,14 @@
 """The receipts of this machine's answers to referees, in its folder: they convict a service that hides one later.
 
 One file for each job of each chain, one JSON object per line, newest last; `gradmarket audit --receipts` reads it too.
+A panel's auditor keeps its seals there as well.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import PutQuestion
@@ -17,8 +18,11 @@ from gradmarket.market.messages import Offer
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain, digest_struct
 from gradmarket.market.terms import Address, Hash, TaskId
+from gradmarket.market.wire.audit_messages import KeptSeal
 from gradmarket.market.wire.hearing_messages import HearingReceipt, KeptReceipt
 from worker import durable
+
+KEPT: Final = TypeAdapter[KeptReceipt | KeptSeal](KeptReceipt | KeptSeal)
 
 
 def find_receipts_file(folder: Path, instance: Hash, chain_job: int) -> Path:
@@ -55,13 +59,14 @@ class LoadedReceipts(NamedTuple):
     """`unread`: the number of lines that are no receipts: a crash may have cut the last one short."""
 
     receipts: Sequence[KeptReceipt]
+    seals: Sequence[KeptSeal]
     unread: int
 
 
 def load_receipts(path: Path) -> LoadedReceipts:
     """Returns the receipts in the order of the answers; none where there is no file. Raises Refused for one that cannot
     be read."""
-    receipts, unread = list[KeptReceipt](), 0
+    receipts, seals, unread = list[KeptReceipt](), list[KeptSeal](), 0
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
@@ -70,7 +75,12 @@ def load_receipts(path: Path) -> LoadedReceipts:
         raise Refused(f"{path} cannot be read: {error.strerror}", "name a file of a side's `receipts` folder") from None
     for line in filter(None, lines):
         try:
-            receipts.append(KeptReceipt.model_validate_json(line))
+            kept = KEPT.validate_json(line)
         except ValidationError:
             unread += 1
-    return LoadedReceipts(receipts, unread)
+            continue
+        if isinstance(kept, KeptSeal):
+            seals.append(kept)
+        else:
+            receipts.append(kept)
+    return LoadedReceipts(receipts, seals, unread)
