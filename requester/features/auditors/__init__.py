@@ -50,7 +50,7 @@ def open_audit(context: Here, identity: Auditor, task_id: TaskPath, opening: Pan
 
 class AuditorsFeature(AuditingFeature):
     name = "auditors"
-    needs = ("audits",)
+    needs = ("audits", "log")
     stages = (panel_exchange,)
     routers = (router,)
     audit_kind = PanelAudits()
