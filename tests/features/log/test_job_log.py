@@ -64,7 +64,7 @@ def test_every_record_of_a_job_is_one_leaf(market: MarketFixture, api: TestClien
     assert counts == {
         "offer": len(market.all(Task)), "wave": len(market.all(Wave)), "commitment": sealed, "reveal": sealed,
         "verdict": sealed, "round": len(market.all(Round)), "payment": len(market.all(Earned)), "restart": 0,
-        "hearing": 0, "answers": 0, "ruling": 0,
+        "hearing": 0, "answers": 0, "ruling": 0, "seal": 0,
     }  # fmt: skip
     head, _ = head_of(api, market)
     assert head.size == sum(counts.values()) == len(leaves_of(api, market))
