@@ -77,7 +77,9 @@ def test_pinned() -> None:
 @FULL
 def test_without_the_wide_instructions_too() -> None:
     environment = {**os.environ, "NPY_DISABLE_CPU_FEATURES": " ".join(built.__cpu_dispatch__)}
-    answer = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-m", __name__], env=environment, capture_output=True, text=True, check=True
+    )
     assert answer.stdout.split() == ["False", PINNED]
 
 

@@ -42,7 +42,7 @@ def played(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch, values: list[fl
 def test_the_best_parameters_are_kept_and_those_before_them_are_not(
     new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    market = played(new_floor, monkeypatch, [0.5, 0.7, 0.9, None, 0.8, 0.9, 0.1, float("nan")])
+    market = played(new_floor, monkeypatch, [0.5, 0.7, 0.9, None, 0.8, 0.9, 0.1, None])
     assert market.the_job().best_round == 2
     newest = [number for number in list_stored_rounds(market) if number > 3]
     assert list_stored_rounds(market) == [2, *newest]
