@@ -262,7 +262,7 @@ class Seated:
         bearer = {"Authorization": f"Bearer {made.json()['token']}"}
         self.http = httpx.Client(base_url=job.scene.url, headers=bearer, trust_env=False, timeout=PATIENCE_S)
         self.job, self.answer, self.key = job, answer, SealingKey(name, job.scene.key())
-        self.determinism_class = determinism_class
+        self.determinism_class, self.seated = determinism_class, False
 
     def turn(self) -> None:
         """Seals or opens its answer, as its panel asks."""
@@ -270,7 +270,7 @@ class Seated:
         found = self.http.post("/v1/audits/claim", json=asked).json()["work"]
         if found is None:
             return
-        work, domain = AuditWork.model_validate(found), self.job.domain
+        work, domain, self.seated = AuditWork.model_validate(found), self.job.domain, True
         root = self.answer or blob_digest(self.job.compute(work.offer, HONEST.spoil, NOBODY, "honest"))
         offer = work.offer.struct()
         said: PanelSeal | PanelOpening = self.key.seal(domain, offer, work.run, root)
@@ -297,7 +297,8 @@ def two_auditors_that_confirm_a_lie(scene: Scene) -> str:
 
     def over() -> bool:
         for auditor in (*ring, *honest):
-            auditor.turn()
+            if auditor in ring or all(liar.seated for liar in ring):  # the honest ones leave the ring its seats
+                auditor.turn()
         return bool(job.fetch_view("/audits")["items"])
 
     job.play(third, *liars, done=over)
