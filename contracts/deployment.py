@@ -115,13 +115,14 @@ def write_deployment(deployment: Deployment, path: Path) -> None:
 
 
 def load_deployment(path: Path) -> Deployment:
-    """Reads a deployment; raises FileNotFoundError if there is no file, ValueError if it is no deployment."""
-    fields = json.loads(path.read_text(encoding="utf-8"))
+    """Reads a deployment; raises FileNotFoundError if there is no file, Refused if it is no deployment."""
+    data = path.read_bytes()
     try:
+        fields = json.loads(data)
         hashes = {name: Hash(bytes.fromhex(fields[name])) for name in ("genesis", "instance")}
         return Deployment(**fields | hashes)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not an address book") from error
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise Refused(f"{path} is no deployment's file", "put its copy back, such as a backup's") from error
 
 
 def _create_contract(web3: Web3, key: PrivateKey, name: str, *arguments: object) -> tuple[Address, int]:

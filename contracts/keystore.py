@@ -29,12 +29,13 @@ def encrypt_key(key: PrivateKey, passphrase: str) -> str:
     return json.dumps(Account.encrypt(key, passphrase))
 
 
-def decrypt_key(text: str, passphrase: str) -> PrivateKey:
-    """Returns the keystore's key; raises Refused if this is no keystore or the passphrase is wrong."""
+def decrypt_key(text: str, passphrase: str, place: str) -> PrivateKey:
+    """Returns the keystore's key; raises Refused, which names its `place`, if it or the passphrase is wrong."""
     try:
         return PrivateKey(bytes(Account.decrypt(json.loads(text), passphrase)))
-    except (ValueError, TypeError, KeyError) as error:
-        raise Refused(f"no keystore, or not its passphrase: {error}") from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        remedy = "give the passphrase that it was made with, or put the file's copy back"
+        raise Refused(f"{place} is no keystore, or not of this passphrase: {error}", remedy) from error
 
 
 def passphrase_in(path: Path) -> str:

@@ -46,6 +46,7 @@ MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, Arithmet
 TOO_MANY: Final = 429
 SERVERS_FAULT: Final = 500
 _TOO_OFTEN: Final = re.compile(r"rate.?limit|too many requests|requests per|throughput|\b429\b", re.IGNORECASE)
+NO_NODE: Final = "look whether --rpc is the address of a chain's node, with its key if it takes one"
 PLANS: Final = "wait, or name a node that answers more requests with --rpc"
 AUTHORITY: Final = "name the file of the authority that signed it (PEM) in SSL_CERT_FILE"
 
@@ -150,7 +151,8 @@ def node_errors() -> Iterator[None]:
     except Web3Exception as error:
         raise ChainUnreachable(str(error)) from error
     except MALFORMED as error:
-        raise NodeRefused(f"the node's answer is invalid ({type(error).__name__}: {str(error)[:200]})") from error
+        fault = f"{type(error).__name__}: {str(error)[:200]}"
+        raise NodeRefused(f"the node's answer is invalid ({fault})", NO_NODE) from error
 
 
 def call_json_rpc(web3: Web3, method: str, *parameters: Any) -> Any:
@@ -210,7 +212,7 @@ def _of_status(response: Response) -> NodeBusy | NodeRefused:
         error = response.json()["error"]
         return _build_node_refusal(str(error["message"]))
     except (ValueError, LookupError, TypeError):
-        return NodeBusy(status) if response.status_code >= SERVERS_FAULT else NodeRefused(status)
+        return NodeBusy(status) if response.status_code >= SERVERS_FAULT else NodeRefused(status, NO_NODE)
 
 
 def _build_node_refusal(message: str) -> NodeBusy | NodeRefused:

@@ -53,6 +53,6 @@ def find_endpoint(url: str | None = None, token: str | None = None, data: Path |
 
 def _read_line(path: Path) -> str | None:
     try:
-        return path.read_text().strip() or None
+        return path.read_text(errors="replace").strip() or None
     except FileNotFoundError:
         return None

@@ -5,6 +5,7 @@ settings allow it.
 """
 
 import os
+import re
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ def load_or_create_key(given: SecretStr | None, path: Path, lock: Lock) -> Priva
     if sealed.exists():
         if lock.passphrase is None:
             raise Refused(f"{sealed} is encrypted: give {FIX}")
-        return keystore.decrypt_key(sealed.read_text(), lock.passphrase)
+        return keystore.decrypt_key(sealed.read_text(errors="replace"), lock.passphrase, str(sealed))
     if lock.passphrase is not None:
         return _store_sealed_key(path, sealed, lock.passphrase)
     if not lock.plain:
@@ -62,21 +63,27 @@ def load_or_create_key(given: SecretStr | None, path: Path, lock: Lock) -> Priva
 
 def _store_sealed_key(plain: Path, sealed: Path, passphrase: str) -> PrivateKey:
     """Stores a new key, or the plain one, in a keystore; deletes the plain file once the keystore can be decrypted."""
-    written = plain.read_text() if plain.exists() else secrets.token_hex(32)
+    written = plain.read_text(errors="replace") if plain.exists() else secrets.token_hex(32)
     private = keystore.parse_key(written, str(plain))
     _write_private_file(sealed, keystore.encrypt_key(private, passphrase))
-    if keystore.decrypt_key(sealed.read_text(), passphrase) == private:
+    if keystore.decrypt_key(sealed.read_text(), passphrase, str(sealed)) == private:
         plain.unlink(missing_ok=True)
     return private
 
 
 def load_or_create_secret(given: SecretStr | None, path: Path) -> str:
-    """Returns the secret: the given one, or that at `path`, created there as 32 random bytes in hexadecimal."""
+    """Returns the secret: the given one, or that at `path`, created there as 32 random bytes in hexadecimal.
+
+    Raises Refused where the file has no word that a header can carry: no caller could send such a token.
+    """
     if given is not None:
         return given.get_secret_value()
     if not path.exists():
         _write_private_file(path, secrets.token_hex(32))
-    return path.read_text().strip()
+    written = path.read_text(errors="replace").strip()
+    if not re.fullmatch("[!-~]+", written):
+        raise Refused(f"{path} is no key, and no token", "put its copy back, such as a backup's")
+    return written
 
 
 def _write_private_file(path: Path, text: str) -> None:

@@ -58,16 +58,16 @@ def load_wallet(folder: Path, passphrase: str | None) -> Wallet:
         raise NotFound(f"no wallet in {folder}", remedy)
     try:
         return Wallet(_load_key(path, passphrase), path)
-    except (ValueError, Refused) as error:
-        raise Refused(f"the wallet {path} cannot be read: {error}") from error
+    except Refused as error:
+        raise Refused(f"the wallet {path} cannot be read: {error.detail}", error.remedy) from error
 
 
 def _load_key(path: Path, passphrase: str | None) -> PrivateKey:
     if path.name == PLAIN:
-        return keystore.parse_key(path.read_text(), path.name)
+        return keystore.parse_key(path.read_text(errors="replace"), path.name)
     if passphrase is None:
         raise Refused("it is encrypted: give GRADMARKET_WORKER_PASSPHRASE_FILE or GRADMARKET_WORKER_PASSPHRASE")
-    return keystore.decrypt_key(path.read_text(), passphrase)
+    return keystore.decrypt_key(path.read_text(errors="replace"), passphrase, path.name)
 
 
 def create_wallet(folder: Path, passphrase: str | None) -> Wallet:

@@ -16,6 +16,7 @@ from gradmarket.endpoint import find_endpoint
 from gradmarket.market.data.manifest import MANIFEST, Encoding, Manifest, TextEncoding
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.fields import first_fault
 from gradmarket.network.environment import is_address
 from gradmarket.terminal import echo_text
 from graphdoc import formats
@@ -159,7 +160,8 @@ def _load_manifest(path: Path) -> tuple[bytes, Manifest]:
     except FileNotFoundError as error:
         raise NotFound(f"there is no {path}: `gradmarket data pack` writes it") from error
     except ValidationError as error:
-        raise Refused(f"{path} is not a manifest: {str(error)[:300]}") from error
+        why = ": ".join(first_fault(error, "manifest"))
+        raise Refused(f"{path} is not a manifest: {why}", "write it again with `gradmarket data pack`") from error
 
 
 def _load_checked_partition(path: Path, digest: str) -> bytes:

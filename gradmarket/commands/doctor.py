@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from difflib import get_close_matches
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
 import typer
 
 from contracts.toolchain import ToolMissing, locate_tool
+from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.commands import checkup
 from gradmarket.commands.checkup import CheckResult
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, print_json
@@ -20,6 +22,7 @@ from gradmarket.commands.settings import KINDS, list_setting_rows
 from gradmarket.compute.card_checks import check_cards
 from gradmarket.endpoint import Endpoint, data_folder
 from gradmarket.endpoint import find_endpoint as find_place
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import MarketError
 from gradmarket.terminal import echo_text
 from requester.settings import OF_COMPOSE
@@ -141,11 +144,19 @@ def _ask_service(name: str, ask: Callable[[], str]) -> CheckResult:
 
 
 def _check_token(place: Endpoint) -> CheckResult:
-    if place.token:
-        return CheckResult("token", "there is one")
-    return CheckResult(
-        "token", "none", "give the requester's with --token or GRADMARKET_TOKEN (its service shows where)"
-    )
+    """Asks for a blob, which any known token may: the service refuses another with 401."""
+    fix = "give the requester's with --token or GRADMARKET_TOKEN (its service shows where)"
+    if not place.token:
+        return CheckResult("token", "none", fix)
+    try:
+        with place.market() as client:
+            client.blob(blob_digest(b""))
+    except ServiceProblem as error:
+        if error.status == HTTPStatus.UNAUTHORIZED:
+            return CheckResult("token", error.detail, fix)
+    except MarketError as error:
+        return CheckResult("token", f"there is one; nothing tested it: {error}")
+    return CheckResult("token", "there is one")
 
 
 def check_port(number: int) -> CheckResult:

@@ -30,10 +30,14 @@ def test_the_address_book_is_read_back(deployment: Deployment, ledger: Ledger, t
     verify_deployment(ledger.web3, load_deployment(path))
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"genesis": "zz", "instance": ""}'])
-def test_a_malformed_deployment_file_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "chain.json").write_text(text)
-    with pytest.raises(ValueError):  # noqa: PT011
+@pytest.mark.parametrize(
+    "written",
+    [b"", b"{}", b"[]", b"nonsense", b"\xff\x00", b"[" * 100_000, b'{"genesis": "zz", "instance": ""}'],
+    ids=range(7),
+)
+def test_a_malformed_deployment_file_is_refused(tmp_path: Path, written: bytes) -> None:
+    (tmp_path / "chain.json").write_bytes(written)
+    with pytest.raises(Refused, match=r"chain\.json is no deployment's file"):
         load_deployment(tmp_path / "chain.json")
 
 

@@ -108,10 +108,16 @@ def test_a_busy_node_raises_chain_unreachable_with_its_answer(ledger: Ledger, st
     assert (busy.value.remedy != "") is (status == 429)
 
 
-@pytest.mark.parametrize("status", [401, 404])
-def test_a_node_that_refuses_by_its_status_raises_node_refused(ledger: Ledger, status: int) -> None:
-    with serving(lambda *_asked: (status, b"")) as url, pytest.raises(NodeRefused, match=f"it answers {status}"):
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [(401, b"", "it answers 401"), (404, b"", "it answers 404"), (200, b"<html></html>", "answer is invalid")],
+)
+def test_a_server_that_is_no_node_is_refused_with_another_address_as_remedy(
+    ledger: Ledger, status: int, body: bytes, words: str
+) -> None:
+    with serving(lambda *_asked: (status, body)) as url, pytest.raises(NodeRefused, match=words) as refused:
         Ledger(connect_to_node(url), ledger.deployment).height()
+    assert "--rpc" in refused.value.remedy
 
 
 @pytest.mark.parametrize("most", [1, 7])

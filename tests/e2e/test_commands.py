@@ -243,6 +243,8 @@ def test_the_doctor_finds_a_sound_service_and_an_absent_one(run: Run) -> None:
         True,
     )
     assert sound.exit_code == 0
+    unknown = run("doctor", "--token", "unknown", "--json")
+    assert ([one["name"] for one in json.loads(unknown.stdout) if not one["ok"]], unknown.exit_code) == (["token"], 1)
     absent = run("doctor", "--market", "http://127.0.0.1:9")
     assert absent.exit_code == 1
     assert "gradmarket serve" in absent.stdout

@@ -258,6 +258,13 @@ def test_a_missing_service_is_refused_with_the_fix(folder: Path) -> None:
     assert "gradmarket serve" in refused.value.remedy
 
 
+@pytest.mark.parametrize(("file", "fault"), [("url", "is not the address"), ("keys/token", "is not an API token")])
+def test_a_file_of_other_bytes_is_refused(folder: Path, file: str, fault: str) -> None:
+    (folder / file).write_bytes(b"\xff\xfe")
+    with pytest.raises(Refused, match=fault):
+        find_endpoint(data=folder)
+
+
 @given(st.integers(0, 10**30), st.integers(0, 18))
 def test_an_amount_in_words_is_the_amount(amount: int, decimals: int) -> None:
     said, symbol = TokenUnit("GRAD", decimals).text(str(amount)).split(" ")

@@ -58,7 +58,7 @@ def test_a_log_of_everything_has_no_secret(own_anvil: LocalChain, tmp_path: Path
         for name in ("signer", "sender"):
             assert not (service.data / "keys" / name).exists()
             stored = (service.data / "keys" / f"{name}.json").read_text()
-            secrets.append(keystore.decrypt_key(stored, PASSPHRASE).to_bytes().hex())
+            secrets.append(keystore.decrypt_key(stored, PASSPHRASE, "keystore").to_bytes().hex())
     assert len(service.list_events("request")) > 5
     assert all(line["request"] for line in service.list_events("request"))
     assert any("no such table" in line.get("exception", "") for line in service.lines()), (

@@ -55,12 +55,26 @@ def test_the_passphrase_comes_from_a_setting_or_a_file(tmp_path: Path) -> None:
         keys.load_key_lock(RequesterSettings(data=tmp_path, passphrase_file=tmp_path / "absent"), local=False)
 
 
-@pytest.mark.parametrize("written", ["", "0x12", "no key", "0" * 64, "f" * 64, "11" * 33])
+@pytest.mark.parametrize("written", [b"", b"0x12", b"no key", b"0" * 64, b"f" * 64, b"11" * 33, b"\xff\x00"])
 @pytest.mark.parametrize("lock", [PLAIN, LOCKED], ids=["plain", "locked"])
-def test_a_damaged_key_is_refused_with_its_file(tmp_path: Path, written: str, lock: Lock) -> None:
-    (tmp_path / "signer").write_text(written)
+def test_a_damaged_key_is_refused_with_its_file(tmp_path: Path, written: bytes, lock: Lock) -> None:
+    (tmp_path / "signer").write_bytes(written)
     with pytest.raises(Refused, match="signer is no key"):
         keys.load_or_create_key(None, tmp_path / "signer", lock)
     with pytest.raises(Refused, match="GRADMARKET_SIGNER_KEY is no key"):
-        keys.load_or_create_key(SecretStr(written), tmp_path / "signer", lock)
-    assert (tmp_path / "signer").read_text() == written
+        keys.load_or_create_key(SecretStr(written.decode(errors="replace")), tmp_path / "signer", lock)
+    assert (tmp_path / "signer").read_bytes() == written
+
+
+@pytest.mark.parametrize("written", [b"", b"\xff\xfe", b"{}", b"[" * 100_000], ids=range(4))
+def test_a_damaged_keystore_is_refused_with_its_file(tmp_path: Path, written: bytes) -> None:
+    (tmp_path / "signer.json").write_bytes(written)
+    with pytest.raises(Refused, match=r"signer\.json is no keystore"):
+        keys.load_or_create_key(None, tmp_path / "signer", LOCKED)
+
+
+@pytest.mark.parametrize("written", [b"", b"\n", b"\xff\xfe", b"two words"], ids=repr)
+def test_a_damaged_token_is_refused_with_its_file(tmp_path: Path, written: bytes) -> None:
+    (tmp_path / "token").write_bytes(written)
+    with pytest.raises(Refused, match="token is no key, and no token"):
+        keys.load_or_create_secret(None, tmp_path / "token")

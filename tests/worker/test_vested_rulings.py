@@ -18,6 +18,7 @@ from gradmarket.cli import app
 from gradmarket.compute.executor import Executor
 from gradmarket.demo.cheat import wrap_with_cheat
 from gradmarket.market.digests import blob_digest
+from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
@@ -275,6 +276,17 @@ def test_a_hearing_of_others_or_without_one_loser_decides_no_case(burnt_pay: Bur
         done = burnt_pay.as_validator("examine", case, "--rule", "--heard", str(write()))
         assert (done.exit_code, words in done.stderr) == (2, True), (words, done.stderr)
     assert burnt_pay.unpaid == VEST
+
+
+@pytest.mark.parametrize("written", [None, b"", b"{}", b"[1]", b"\xff", b"[" * 100_000], ids=repr)
+def test_a_file_without_a_hearing_is_refused_in_one_sentence(tmp_path: Path, written: bytes | None) -> None:
+    path = tmp_path / "heard.json"
+    path.mkdir() if written is None else path.write_bytes(written)
+    with pytest.raises(Refused, match="holds no ruling: ") as refused:
+        examine.read_heard_case(path)
+    assert not [word for word in ("Errno", "pydantic", "\n") if word in str(refused.value)]
+    with pytest.raises(Refused, match="No such file"):
+        examine.read_heard_case(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize("shown", leave_to_full([None, ANOTHER]))

@@ -48,9 +48,10 @@ def test_a_key_is_never_replaced(tmp_path: Path) -> None:
 def test_a_damaged_or_missing_key_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         wallet.load_wallet(tmp_path, None)
-    durable.write_file_atomically(tmp_path / wallet.PLAIN, b"not a key")
-    with pytest.raises(Refused, match="cannot be read"):
-        wallet.load_wallet(tmp_path, None)
+    for damaged in (b"not a key", b"\xff\xfe"):
+        durable.write_file_atomically(tmp_path / wallet.PLAIN, damaged)
+        with pytest.raises(Refused, match=r"cannot be read: .* is no key"):
+            wallet.load_wallet(tmp_path, None)
 
 
 def test_the_commands_make_and_show_it(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
-from gradmarket.market.fields import AddressField, DeferredModel, HashField
+from gradmarket.market.fields import AddressField, DeferredModel, HashField, first_fault
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import proof
@@ -89,9 +89,8 @@ def read_heard_case(path: Path) -> HeardCase:
     try:
         return HeardCase.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        raise Refused(
-            f"{path} holds no ruling: {error}", "write it with gradmarket wallet dispute judge --to"
-        ) from None
+        why = str(error.strerror) if isinstance(error, OSError) else ": ".join(first_fault(error, "case"))
+        raise Refused(f"{path} holds no ruling: {why}", "write it with gradmarket wallet dispute judge --to") from None
 
 
 def examine_case(
