@@ -41,12 +41,12 @@ def find_endpoint(url: str | None = None, token: str | None = None, data: Path |
     if address is None:
         fix = f"start one with `gradmarket serve`, or name one with --market or {URL}"
         raise NotFound(f"no service: nothing is written in {folder / 'url'}", fix)
-    if not is_address(address):
-        raise Refused(f"{address[:200]!r} is not the address of a service", "write it like http://127.0.0.1:8700")
+    if not isinstance(address, str) or not is_address(address):
+        raise Refused(f"{str(address)[:200]!r} is not the address of a service", "write it like http://127.0.0.1:8700")
     credential = token or os.environ.get(TOKEN)
     if credential is None and here is not None and address.rstrip("/") == here.rstrip("/"):
         credential = _read_line(folder / "keys" / "token")
-    if not (credential or "").isprintable() or not (credential or "").isascii():
+    if credential and not (isinstance(credential, str) and credential.isprintable() and credential.isascii()):
         raise Refused("the token is not an API token", "copy it again: letters, digits and dashes")
     return Endpoint(address, credential)
 

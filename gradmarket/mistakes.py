@@ -37,6 +37,8 @@ STATUSES: Final = {
 }
 NO_DOOR: Final = (404, "Not Found")
 """The answer for an unknown route; an absent row or blob has a longer detail."""
+WITHIN_JOB: Final = (" of job ", " in job ")
+"""Words of a 404 about a part of a job that exists: the list of jobs has no part."""
 LISTS: Final = {"token": "gradmarket token list", "webhook": "gradmarket webhook list"}
 """Command about something else than a job -> the command that lists it."""
 KINDS: Final[Sequence[tuple[type[Exception], str]]] = (
@@ -114,15 +116,9 @@ def describe_error(error: BaseException, command: str) -> Mistake:
     if isinstance(error, MarketError):
         plain = str(error.detail if type(error) in PLAIN and error.detail else error)
         if isinstance(error, ServiceProblem):
-            if error.status == 404 and (lists := LISTS.get(_group_of(command))):
-                known = f"look for it with `{lists}`"
-            elif (error.status, error.detail) == NO_DOOR:
-                known = "name the service's address without a path, and an id as `gradmarket job list` has it"
-            else:
-                known = STATUSES.get(error.status, "")
+            fix = _find_status_remedy(error, command) or error.remedy
         else:
-            known = next((fix for kind, fix in KINDS if isinstance(error, kind)), "")
-        fix = known or error.remedy if isinstance(error, ServiceProblem) else error.remedy or known
+            fix = error.remedy or next((fix for kind, fix in KINDS if isinstance(error, kind)), "")
         return Mistake(_one_line(plain), fix or usage, kind, fields=_list_wrong_fields(error))
     if isinstance(error, ValidationError):
         return Mistake(": ".join(first_fault(error)), usage, kind)
@@ -135,6 +131,17 @@ def describe_error(error: BaseException, command: str) -> Mistake:
         return Mistake(_os_error(error), NUMBERS.get(error.errno or 0, usage), kind)
     message = f"gradmarket itself is at fault: {kind}: {_one_line(error)}"
     return Mistake(message, "say the same with --debug and report what it prints", kind, BUG)
+
+
+def _find_status_remedy(problem: ServiceProblem, command: str) -> str:
+    """Returns the command's own remedy, empty where the service's is better."""
+    if problem.status == 404 and (lists := LISTS.get(_group_of(command))):
+        return f"look for it with `{lists}`"
+    if (problem.status, problem.detail) == NO_DOOR:
+        return "name the service's address without a path, and an id as `gradmarket job list` has it"
+    if problem.status == 404 and any(words in problem.detail for words in WITHIN_JOB):
+        return ""
+    return STATUSES.get(problem.status, "")
 
 
 def _describe_missing(error: ModuleNotFoundError, command: str) -> Mistake | None:

@@ -325,8 +325,8 @@ class AsyncRequesterClient:
 
     async def label(self, job_id: str, tags: Sequence[str] | None = None, note: str | None = None) -> JobView:
         """Writes tags and a note on the job in place of those that stand there; None leaves them."""
-        if isinstance(tags, str):
-            raise Refused(f"tags: give a list, such as [{tags[:40]!r}]")
+        if isinstance(tags, str) or not (tags is None or isinstance(tags, AsyncIterable)):
+            raise Refused(f"tags: give a list, such as [{str(tags)[:40]!r}]")
         wanted = {"tags": None if tags is None else list(tags), "note": note}
         return await self._transport.ask(JobView, "PATCH", _build_job_path(job_id), json=wanted)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gradmarket.market.errors import DocumentRefused, Refused
 from gradmarket.market.gradient import optimizers
-from graphdoc import plugins
+from graphdoc import formats, plugins
 
 CALLED: Final = ("started", "round_closed", "ended")
 """Methods of a callback."""
@@ -43,6 +43,21 @@ def check_loss(loss: Any) -> None:
             f"the loss is a {type(loss).__name__}: give a function of the module's answer and y, such as "
             "torch.nn.functional.cross_entropy"
         )
+
+
+def convert_numbers(value: Any) -> Any:
+    """Returns the value with numpy's numbers as Python's, in mappings and lists too: a job is posted as JSON."""
+    if isinstance(value, Mapping):
+        return {name: convert_numbers(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [convert_numbers(one) for one in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def check_partition_format(name: Any) -> None:
+    """Raises Refused, naming the argument, for a format that is not here."""
+    if name not in (known := formats.list_format_names()):
+        raise Refused(f"partition_format: there is no {name!r}: choose one of {', '.join(known)}")
 
 
 def settings_of(optimizer: Any) -> dict[str, Any]:

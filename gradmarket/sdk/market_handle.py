@@ -1,6 +1,6 @@
 """The researcher's interface to the market: takes a module, a loss and a dataset, and returns a job."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from secrets import token_hex
@@ -18,7 +18,7 @@ from gradmarket.market.terms import Amount
 from gradmarket.market.views.service_views import USUAL, CreatedWebhook, SpendingView, WebhookView
 from gradmarket.price_guide import describe_guidance
 from gradmarket.runner.ready_metrics import Metric
-from gradmarket.sdk.arguments import check_above_zero
+from gradmarket.sdk.arguments import check_above_zero, convert_numbers
 from gradmarket.sdk.job_handle import TrainingJob
 from gradmarket.sdk.measuring import Measuring, Stop
 from gradmarket.sdk.model import warn_of_precision
@@ -129,8 +129,8 @@ class Market:
         tag, points = tag or f"sweep-{token_hex(4)}", list_points(grid)
         check_above_zero(at_once=at_once)
         given = {"optimizer": ADAMW, **arguments}
-        if isinstance(own := given.pop("tags", ()), str):
-            raise Refused(f"tags: give a list, such as [{own[:40]!r}]")
+        if isinstance(own := given.pop("tags", ()), str) or not isinstance(own, Iterable):
+            raise Refused(f"tags: give a list, such as [{str(own)[:40]!r}]")
         tags = [tag, *own]
 
         def prepare(point: Point) -> ReadyJob:
@@ -244,6 +244,6 @@ class Market:
             (self._client.upload_unserved if private or name == HELD_OUT else self._client.upload)(file)
         data: dict[str, Any] = {"manifest": self._client.upload(packed.body)}
         if private:
-            data |= {"inputs": packed.manifest.model_dump(mode="json")["inputs"], **private}
+            data |= {"inputs": packed.manifest.model_dump(mode="json")["inputs"], **convert_numbers(private)}
         spec = {**ready.fields, "model": model, "data": data}
         return TrainingJob(self._client, self._client.submit(spec).id)

@@ -15,7 +15,15 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.model.sampling import check_weighed
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit, in_smallest
 from gradmarket.runner import DocumentInfo, Runner
-from gradmarket.sdk.arguments import check_fraction, check_loss, check_module, check_private, settings_of
+from gradmarket.sdk.arguments import (
+    check_fraction,
+    check_loss,
+    check_module,
+    check_partition_format,
+    check_private,
+    convert_numbers,
+    settings_of,
+)
 from gradmarket.sdk.measuring import (
     Measuring,
     build_metrics,
@@ -105,6 +113,7 @@ def prepare_job(module: nn.Module, loss: Loss, dataset: Any, asked: Asked, token
     check_loss(loss)
     check_private(asked.private)
     check_fraction(asked.held_out)
+    check_partition_format(asked.partition_format)
     for name, source in (("model", "module"), ("data", "dataset")):
         if name in asked.fields:
             raise Refused(f"{name}: train makes it of the {source}", "leave it out")
@@ -118,7 +127,7 @@ def prepare_job(module: nn.Module, loss: Loss, dataset: Any, asked: Asked, token
     own = asked.measured.validation is not None
     measures = bool(private or own or asked.held_out)
     check_measured(asked.measured, bool(private), measures)
-    fields = in_smallest(fields | list_stop_fields(asked.measured), token)
+    fields = in_smallest(convert_numbers(fields | list_stop_fields(asked.measured)), token)
     spec = _check_fields(fields, private, measures)
     metrics = name_metrics(asked.measured, spec)
     loaded = load_rows(dataset, asked.target)
@@ -126,7 +135,7 @@ def prepare_job(module: nn.Module, loss: Loss, dataset: Any, asked: Asked, token
     most = len(arrays["y"]) if private else max(PARTITION_ROWS, 2 * spec.step.rows)
     held_out = 0.0 if private or own else asked.held_out
     measured_rows = load_validation(asked.measured.validation, asked.target, loaded) if own else None
-    cut = Cut(most, asked.partition_format, held_out, asked.seed or 0, classes=loaded.classes)
+    cut = Cut(most, asked.partition_format, held_out, convert_numbers(asked.seed) or 0, classes=loaded.classes)
     packed = pack_dataset(arrays, cut, loaded.encoding, measured_rows)
     made = export_module(module, loss, arrays, spec.precision, build_metrics(metrics))
     made = set_job_arithmetic(made, spec)

@@ -70,3 +70,6 @@ def test_a_command_prints_the_service_s_remedy() -> None:
     assert describe_error(parse_problem(404, "", body), "gradmarket job show").fix.startswith("look for it"), (
         "the command's own words"
     )
+    for absent in ("no task t in job j", "no parameters after round 9 of job j"):
+        problem = parse_problem(404, "", json.dumps({"detail": absent, "remedy": "do this"}).encode())
+        assert describe_error(problem, "gradmarket job show").fix == "do this"

@@ -1,6 +1,7 @@
 """First attempts of newcomers are taken, or refused in one sentence with the right form, before anything is sent: the
 market of these tests does not exist."""
 
+import json
 import re
 import sys
 import threading
@@ -19,7 +20,9 @@ from torch.nn import functional
 from gradmarket import Market
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.money import LOCAL_TOKEN
 from gradmarket.sdk.job_handle import TrainingJob
+from gradmarket.sdk.planning import Asked, prepare_job
 from gradmarket.sdk.rows import load_rows
 from tests.kit.torch_tests import TRACING
 
@@ -177,6 +180,8 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "a word as a fraction": ({"held_out": "a"}, "held_out: give a fraction from 0 to below 1"),
     "no such field": ({"epochs": 3}, "epochs: no such field"),
     "a word as a number": ({"rounds": "many"}, "rounds: "),
+    "no format": ({"partition_format": None}, "partition_format: there is no None: choose one of jsonl, npy"),
+    "an unknown format": ({"partition_format": "csv"}, "partition_format: there is no 'csv': choose one of jsonl"),
     "no amount": ({"price": "cheap"}, "price: no amount"),
 }
 
@@ -194,6 +199,19 @@ def test_a_field_of_another_kind_is_refused_with_what_to_write(
 def test_the_honest_twin_of_all_these_comes_as_far_as_the_service(nowhere: Market, fields: dict[str, Any]) -> None:
     with pytest.raises(ServiceUnreachable):
         nowhere.train(nn.Linear(8, 4), functional.cross_entropy, (X, Y), rounds=1, price="1000", rows=8, **fields)
+
+
+def test_numbers_of_numpy_are_posted_as_numbers() -> None:
+    numbers = {"rounds": np.int64(3), "price": np.int64(1000), "rows": np.int64(8), "seed": np.int64(5)}
+    settings = {
+        "optimizer": {"name": "adamw", "lr": np.float32(0.5)},
+        "stop": [{"metric": "loss", "at": np.float64(1)}],
+    }
+    asked = Asked.of(numbers | settings | {"tasks_per_round": np.int32(2), "tags": ("one",)})
+    ready = prepare_job(nn.Linear(8, 4), functional.cross_entropy, (X, Y), asked, lambda: LOCAL_TOKEN)
+    posted = json.loads(json.dumps(ready.fields))
+    assert (posted["rounds"], posted["step"]["rows"], posted["seed"], posted["tasks_per_round"]) == (3, 8, 5, 2)
+    assert (posted["price"], posted["optimizer"]["lr"], posted["stop"][0]["at"]) == ("1000", 0.5, 1.0)
 
 
 CALLBACKS = {"tensorboard": "TensorBoard", "wandb": "WeightsAndBiases", "mlflow": "MLflow"}

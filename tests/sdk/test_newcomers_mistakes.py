@@ -88,6 +88,8 @@ ARGUMENTS: Final[dict[str, tuple[Try, str]]] = {
     "a plan of no workers": (lambda d: d.plan(workers=0), "workers: give a number above 0, not"),
     "a plan by a url": (lambda d: d.plan(market="http://127.0.0.1"), "market: give a Market, such as"),
     "an address of another kind": (lambda _desk: Market("nowhere"), "is not the address of a service write"),
+    "an address that is a number": (lambda _desk: Market(8700), "is not the address of a service write"),
+    "a token that is a number": (lambda d: Market(d.url, 5), "the token is not an API token copy it"),
     "a token of two lines": (lambda d: Market(d.url, "a\nb"), "the token is not an API token copy it"),
     "a wrong token": (
         lambda d: replace(d, market=Market(d.url, "wrong")).train(),
@@ -152,6 +154,7 @@ SWEEPS: Final[dict[str, tuple[Try, str]]] = {
     "a wrong value": (lambda d: d.sweep({"optimizer.lr": [0.1, -1]}), "optimizer.lr: Input should be greater"),
     "a tag of two words": (lambda d: d.sweep({"seed": [1]}, tag="two words"), "tags.0: a tag is one word: letters"),
     "tags as a word": (lambda d: d.sweep({"seed": [1]}, tags="mine"), "tags: give a list, such as ["),
+    "tags as a number": (lambda d: d.sweep({"seed": [1]}, tags=5), "tags: give a list, such as ["),
     "threads as a word": (lambda d: d.sweep({"seed": [1]}, at_once="4"), "at_once: give a number above 0, not"),
     "no threads": (lambda d: d.sweep({"seed": [1]}, at_once=0), "at_once: give a number above 0, not"),
     "a class as the module": (lambda d: d.sweep({"seed": [1]}, nn.Linear), "Linear is a class: give an instance"),
@@ -210,6 +213,7 @@ CONTINUING: Final[dict[str, tuple[Try, str]]] = {
     "a wait by a word": (lambda d: d.job.watch(QUIET, timeout="long"), "timeout: give seconds, such as"),
     "a paused job watched": (lambda d: d.paused.watch(QUIET), "The job is paused: paused by its"),
     "tags as a word": (lambda d: d.job.label(tags="mine"), "tags: give a list, such as ["),
+    "tags that are a number": (lambda d: d.job.label(tags=5), "tags: give a list, such as ["),
     "tags of two words": (lambda d: d.job.label(tags=["two words"]), "tags.0: a tag is one word: letters"),
     "tags of numbers": (lambda d: d.job.label(tags=[5]), "tags.0: Input should be a valid"),
     "too many tags": (
