@@ -9,7 +9,7 @@ import math
 import random
 import secrets
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -325,7 +325,7 @@ class AsyncRequesterClient:
 
     async def label(self, job_id: str, tags: Sequence[str] | None = None, note: str | None = None) -> JobView:
         """Writes tags and a note on the job in place of those that stand there; None leaves them."""
-        if isinstance(tags, str) or not (tags is None or isinstance(tags, AsyncIterable)):
+        if isinstance(tags, str) or not (tags is None or isinstance(tags, Collection)):
             raise Refused(f"tags: give a list, such as [{str(tags)[:40]!r}]")
         wanted = {"tags": None if tags is None else list(tags), "note": note}
         return await self._transport.ask(JobView, "PATCH", _build_job_path(job_id), json=wanted)

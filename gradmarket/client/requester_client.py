@@ -4,7 +4,7 @@ Every method raises ServiceProblem if the service refuses, and ServiceUnreachabl
 """
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -118,7 +118,7 @@ class RequesterClient:
 
     def label(self, job_id: str, tags: Sequence[str] | None = None, note: str | None = None) -> JobView:
         """Writes tags and a note on the job in place of those that stand there; None leaves them."""
-        if isinstance(tags, str) or not (tags is None or isinstance(tags, Iterable)):
+        if isinstance(tags, str) or not (tags is None or isinstance(tags, Collection)):
             raise Refused(f"tags: give a list, such as [{str(tags)[:40]!r}]")
         wanted = {"tags": None if tags is None else list(tags), "note": note}
         return self._transport.ask(JobView, "PATCH", _build_job_path(job_id), json=wanted)

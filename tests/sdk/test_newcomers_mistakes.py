@@ -71,7 +71,10 @@ ARGUMENTS: Final[dict[str, tuple[Try, str]]] = {
     "a seed as a word": (lambda d: d.train(seed="one"), "seed: Input should be a valid"),
     "rows as a word": (lambda d: d.train(rows="all"), "step.rows: Input should be a valid"),
     "no rows": (lambda d: d.train(rows=0), "step.rows: Input should be greater"),
-    "a format of another kind": (lambda d: d.train(partition_format="zip"), "here; there is jsonl, npy, npz"),
+    "a format of another kind": (
+        lambda d: d.train(partition_format="zip"),
+        "partition_format: there is no 'zip': choose one of jsonl, npy",
+    ),
     "a target that is no column": (
         lambda d: d.train({"a": X, "y": Y}, target="z"),
         "there is no column z; the columns are a, y",
