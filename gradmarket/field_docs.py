@@ -33,7 +33,9 @@ def describe_fields(schemas: Json) -> None:
         for field, property_schema in schema.get("properties", {}).items():
             words = words_of(name, field)
             property_schema.setdefault("description", _build_field_text(name, field, own))
-            _describe_default(property_schema)
+            # an object moves into the description: generators of clients cannot write such a default down
+            if isinstance(property_schema.get("default"), dict):
+                property_schema["description"] += f" Where it is left out: {json.dumps(property_schema.pop('default'))}"
             if words and not _has_one(property_schema):
                 property_schema["examples"] = [words.example]
 
@@ -47,12 +49,6 @@ def _build_field_text(schema: str, field: str, own: dict[str, str]) -> str:
 def _has_one(schema: Json) -> bool:
     """Returns whether the field shows a value already, or has fields itself."""
     return bool({"examples", "default", "const", "enum"} & schema.keys()) or "$ref" in json.dumps(schema)
-
-
-def _describe_default(schema: Json) -> None:
-    """Moves a default that is an object into the description: generators of clients cannot write one down."""
-    if isinstance(schema.get("default"), dict):
-        schema["description"] += f" Where it is left out: {json.dumps(schema.pop('default'))}"
 
 
 def words_of(schema: str, field: str) -> Words | None:

@@ -16,7 +16,6 @@ from graphdoc.document.graph import WEIGHT, Arithmetic, Input, Precision
 from graphdoc.document.inputs import check_batch
 from graphdoc.document.schema import set_arithmetic
 from graphdoc.errors import GraphdocError, Refused
-from graphdoc.figures import Ranges
 from graphdoc.runner import DocumentRunner, RunnerSettings
 from graphdoc.values import check_labels
 
@@ -136,7 +135,11 @@ def check_document(given: Namespace) -> Iterator[str]:
     yield f"the child then takes {_size(whole.memory)}, and {_size(bound.idle_bytes)} when idle"
     if bound.only_on_cpu:
         yield f"only on a CPU: {bound.only_on_cpu}"
-    yield from _taken(ranges)
+    for name, each in sorted(ranges.items()):
+        for one in each:
+            ignored = "" if one.ignored is None else f", and {one.ignored} for none"
+            place = f" at place {', '.join(map(str, one.columns[:8]))}" if one.columns else ""
+            yield f"{name}{place} takes {one.least} to {one.end - 1}{ignored}"
 
 
 def run_document(given: Namespace) -> Iterator[str]:
@@ -196,11 +199,3 @@ def _shape(entry: Input) -> str:
 
 def _size(count: int) -> str:
     return f"{count / MIB:,.0f} MiB" if count >= 10 * MIB else f"{count / 2**10:,.0f} KiB"
-
-
-def _taken(ranges: Ranges) -> Iterator[str]:
-    for name, each in sorted(ranges.items()):
-        for one in each:
-            ignored = "" if one.ignored is None else f", and {one.ignored} for none"
-            place = f" at place {', '.join(map(str, one.columns[:8]))}" if one.columns else ""
-            yield f"{name}{place} takes {one.least} to {one.end - 1}{ignored}"

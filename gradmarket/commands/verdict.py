@@ -41,10 +41,6 @@ def check_command(
     else:
         for fault in problems:
             echo_text(fault)
-        echo_text(_summarize_objections(case, problems))
+        word = f"{len(problems)} faults" if problems else "proven"
+        echo_text(f"{word}: {case.tally}; the task is {case.evidence.state}")
     raise typer.Exit(1 if problems else 0)
-
-
-def _summarize_objections(case: VerdictCase, objections: list[str]) -> str:
-    word = f"{len(objections)} faults" if objections else "proven"
-    return f"{word}: {case.tally}; the task is {case.evidence.state}"

@@ -35,15 +35,11 @@ def stop_kept_demo(folder: Path) -> None:
     """
     server = find_serving_process(folder / "service")
     if server is not None:
-        _end_service(server)
+        os.kill(server, signal.SIGTERM)
+        until = time.monotonic() + LEAVE_S
+        while not has_process_ended(server):
+            if time.monotonic() > until:
+                raise DemoFailed(f"the demo's service, process {server}, does not end within {LEAVE_S:.0f} s")
+            time.sleep(LOOK_EVERY_S)
     service.stop_chain(folder / "service")
     shutil.rmtree(folder)
-
-
-def _end_service(pid: int) -> None:
-    os.kill(pid, signal.SIGTERM)
-    until = time.monotonic() + LEAVE_S
-    while not has_process_ended(pid):
-        if time.monotonic() > until:
-            raise DemoFailed(f"the demo's service, process {pid}, does not end within {LEAVE_S:.0f} s")
-        time.sleep(LOOK_EVERY_S)

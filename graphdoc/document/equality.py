@@ -45,7 +45,8 @@ def check_equal(
     """
     program = Program(parse_document(document))
     whole = multiply_whole(program.document.precision)
-    travelling = {name: _as_it_travels(tensor) for name, tensor in state.items()}
+    # as a run receives them: contiguous, for any strides here
+    travelling = {name: tensor.detach().reshape(-1).view(tensor.shape) for name, tensor in state.items()}
     taken = rows_taken(program, example)
     count = len(next(iter(taken.values())))
     for seed, rows, another in BATCHES if training else ((*BATCHES[-1][:2], False),):
@@ -87,11 +88,6 @@ def rows_taken(program: Program, example: Data) -> Data:
     arrays = [{name: tensor[row : row + 1].numpy() for name, tensor in example.items()} for row in range(rows)]
     good = np.array([find_misfit(one, taken) is None for one in arrays])
     return {name: tensor[torch.from_numpy(good)] for name, tensor in example.items()} if good.any() else example
-
-
-def _as_it_travels(tensor: Tensor) -> Tensor:
-    """Returns the tensor as a run receives it: contiguous, for any strides here."""
-    return tensor.detach().reshape(-1).view(tensor.shape)
 
 
 def _guess_reason(name: str, state: Answers) -> str:

@@ -26,7 +26,9 @@ from graphdoc.document.rephrased_draws import (
 def build_operation(node: fx.Node, site: int) -> Said:
     """Returns the document's operation for a traced call. Raises DocumentRefused where there is none."""
     if node.target in _FUNCTIONS:
-        return Operation(_FUNCTIONS[node.target], tuple(node.args), (0, 1, 2) if _has_parts(node) else (0,))
+        return Operation(
+            _FUNCTIONS[node.target], tuple(node.args), (0, 1, 2) if node.target is batch_norm_training else (0,)
+        )
     rule = _RULES.get(operator_name(node))
     return build_plain_operation(node) if rule is None else rule(node, schema_arguments(node), site)
 
@@ -34,10 +36,6 @@ def build_operation(node: fx.Node, site: int) -> Said:
 def is_rephrased(node: fx.Node) -> bool:
     """Returns whether a traced call is expressed by another operator than itself."""
     return operator_name(node) in _RULES
-
-
-def _has_parts(node: fx.Node) -> bool:
-    return node.target is batch_norm_training
 
 
 def _rephrase_conversion(node: fx.Node, source: fx.Node, copy: Any, memory: Any) -> Said:

@@ -71,7 +71,12 @@ def confine_process(
         _load_libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
-    _limit_resources(device, memory_bytes)
+    _set_limit(resource.RLIMIT_CORE, 0)
+    _set_limit(resource.RLIMIT_FSIZE, memory_bytes)
+    _set_limit(resource.RLIMIT_NOFILE, 256)
+    if device == "cpu":
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        _set_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
     calls = CALLS.get(platform.machine())
     libc = _load_libc()
     unprivileged = libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
@@ -105,15 +110,6 @@ def ask_watcher() -> int:
     if descriptor < 0:
         raise OSError(ctypes.get_errno(), "the filter of system calls was refused")
     return descriptor
-
-
-def _limit_resources(device: str, memory_bytes: int) -> None:
-    _set_limit(resource.RLIMIT_CORE, 0)
-    _set_limit(resource.RLIMIT_FSIZE, memory_bytes)
-    _set_limit(resource.RLIMIT_NOFILE, 256)
-    if device == "cpu":
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        _set_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
 
 
 def _load_libc() -> ctypes.CDLL:

@@ -36,18 +36,14 @@ def _close_wave(context: Context, work: Work, hand: TaskInHand, due: float) -> N
     complete = bool(members) and (len(members) >= task.wave_size or due <= now)
     if task.state in GATHERING and complete:
         _open_secret(context, work, hand, members, now)
-        _dismiss_late(context, work, hand, now)
-
-
-def _dismiss_late(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
-    """Ends the leases of those that did not commit; where the task had a backup, one lease is left over in any case."""
-    if hand.task.backups:
-        left = end_leases(work, hand.replicas, reason="the task has as many answers as it needs already")
-        overtaken = [one for one in left if one.expected_at is not None and one.expected_at < now]
-        strike_replicas(context, work, hand.task, overtaken)  # without this a worker could stall at no cost
-    else:
-        late = end_leases(work, hand.replicas, ReplicaState.TOO_LATE, "the wave closed before it committed")
-        strike_replicas(context, work, hand.task, late)
+        # where the task had a backup, one lease is left over in any case
+        if hand.task.backups:
+            left = end_leases(work, hand.replicas, reason="the task has as many answers as it needs already")
+            overtaken = [one for one in left if one.expected_at is not None and one.expected_at < now]
+            strike_replicas(context, work, hand.task, overtaken)  # without this a worker could stall at no cost
+        else:
+            late = end_leases(work, hand.replicas, ReplicaState.TOO_LATE, "the wave closed before it committed")
+            strike_replicas(context, work, hand.task, late)
 
 
 def _open_secret(context: Context, work: Work, hand: TaskInHand, members: Sequence[Replica], now: float) -> None:

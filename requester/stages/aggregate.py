@@ -84,7 +84,13 @@ def _merge_next_round(context: Context, job_id: str) -> float | None:
     if merged is None:
         _merge_here(context, job_id, closing, shared=merger is not None)
     else:
-        _close_merged(context, job_id, closing, merged)
+        number = closing.inputs.number
+        closed = _close_round(context, job_id, closing, merged)
+        if closed is not None:
+            blob_cleanup.drop_unneeded(context, job_id)
+            if merged.memory is not None and (closed.over or snapshots.is_memory_due(context, job_id, number)):
+                with record_span("snapshot"):
+                    snapshots.store_snapshot_of(context, job_id, number, closed.at, merged.memory)
     return None
 
 
@@ -95,18 +101,6 @@ class ClosingRound:
     inputs: MergeInputs
     publication: Publication
     watches: tuple[MergeWatch, ...]
-
-
-def _close_merged(context: Context, job_id: str, closing: ClosingRound, merged: MergedRound) -> None:
-    """Closes a round that a feature's merger has merged."""
-    number = closing.inputs.number
-    closed = _close_round(context, job_id, closing, merged)
-    if closed is None:
-        return
-    blob_cleanup.drop_unneeded(context, job_id)
-    if merged.memory is not None and (closed.over or snapshots.is_memory_due(context, job_id, number)):
-        with record_span("snapshot"):
-            snapshots.store_snapshot_of(context, job_id, number, closed.at, merged.memory)
 
 
 def _merge_here(context: Context, job_id: str, closing: ClosingRound, shared: bool) -> None:

@@ -38,26 +38,22 @@ def run(context: Context, task_id: str) -> float | None:
         hand = lock_task_if_free(work, task_id)
         if hand is None:
             return context.settings.sweep_s
-        _expire_leases(context, work, hand, now)
+        task, silent = hand.task, [row for row in hand.in_state(ReplicaState.LEASED) if row.lease_until < now]
+        for replica in silent:
+            work.move(replica, ReplicaState.EXPIRED, reason="the lease lapsed without a commitment")
+            reopen_task(context, work, hand)
+            work.notify(worker_topic(replica.worker))
+        strike_replicas(context, work, task, silent)
+        if silent and task.state != TaskState.CANCELLED:
+            faults.is_job_at_fault(context, work, hand)
+        if _in_vain(hand, now) and faults.somebody_comes(context, work, hand):
+            task.patience_until = now + task.offer.lease_seconds + task.offer.wave_seconds
+        elif _in_vain(hand, now) and not faults.is_job_at_fault(context, work, hand, True):
+            judging.fail_task(context, work, hand, "no further worker that may take it came in time", now)
+        if task.state == TaskState.UPLOADING and task.due_at is not None and task.due_at < now:
+            _ask_next(context, work, hand, now)
         lateness_in(work).request_backup(work, hand, now)
     return None
-
-
-def _expire_leases(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
-    task, silent = hand.task, [row for row in hand.in_state(ReplicaState.LEASED) if row.lease_until < now]
-    for replica in silent:
-        work.move(replica, ReplicaState.EXPIRED, reason="the lease lapsed without a commitment")
-        reopen_task(context, work, hand)
-        work.notify(worker_topic(replica.worker))
-    strike_replicas(context, work, task, silent)
-    if silent and task.state != TaskState.CANCELLED:
-        faults.is_job_at_fault(context, work, hand)
-    if _in_vain(hand, now) and faults.somebody_comes(context, work, hand):
-        task.patience_until = now + task.offer.lease_seconds + task.offer.wave_seconds
-    elif _in_vain(hand, now) and not faults.is_job_at_fault(context, work, hand, True):
-        judging.fail_task(context, work, hand, "no further worker that may take it came in time", now)
-    if task.state == TaskState.UPLOADING and task.due_at is not None and task.due_at < now:
-        _ask_next(context, work, hand, now)
 
 
 def _ask_next(context: Context, work: Work, hand: TaskInHand, now: float) -> None:

@@ -39,7 +39,12 @@ def change_strikes(work: Work, changes: Sequence[StrikeChange], now: float, most
         work.add(rows[job_id, operator])
     for one in changes:
         if one.key in rows:
-            _apply_change(rows[one.key], one, now, most)
+            row = rows[one.key]
+            had = _build_strikes(row)
+            after = strikes.add_strike(had, now, one.withheld) if one.more else strikes.worked_off(had, now)
+            row.weight, row.withheld, row.at = after.weight, after.withheld, after.at
+            row.until = strikes.suspended_until(after.weight, after.at, most)
+            row.withheld_until = strikes.suspended_until(after.withheld, after.at, most)
     work.flush()
 
 
@@ -121,11 +126,3 @@ _NAMED: Final = (
 
 def _build_strikes(row: Strike) -> Strikes:
     return Strikes(row.weight, row.withheld, row.at) if row.at else NONE
-
-
-def _apply_change(row: Strike, one: StrikeChange, now: float, most: int) -> None:
-    had = _build_strikes(row)
-    after = strikes.add_strike(had, now, one.withheld) if one.more else strikes.worked_off(had, now)
-    row.weight, row.withheld, row.at = after.weight, after.withheld, after.at
-    row.until = strikes.suspended_until(after.weight, after.at, most)
-    row.withheld_until = strikes.suspended_until(after.withheld, after.at, most)

@@ -106,15 +106,11 @@ def advance_model(
         update.take_whole(whole_tensors(layout, in_order(layout, shards)))
         deque(map(publish, range(len(layout.shards))), maxlen=0)
     update.finish()
-    _write_others(layout, before, after, counters)
-    return update.loss
-
-
-def _write_others(layout: Layout, before: Arrays, after: Arrays, counters: Sequence[str]) -> None:
-    """Writes the tensors that no payload has: counters increased by one, and the others unchanged."""
+    # tensors that no payload has: counters increased by one, and the others unchanged
     more = {name: increase_counter(name, before) for name in counters}
     for name in before.keys() - {entry.name for entry in layout.entries[1:]}:
         after[name][...] = more.get(name, before[name])
+    return update.loss
 
 
 def _clip_shards(layout: Layout, shards: Shards, limit: float | None, lanes: Lanes) -> tuple[Shards, np.float32 | None]:

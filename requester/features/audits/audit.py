@@ -62,7 +62,13 @@ def run(context: Context, task_id: str) -> float | None:
             settle = referrals.lapse_referral if lapsed else referrals.settle_referral
             settle(context, work, hand, audit, now)
         elif audit.scored and audit.reason in (audit_draws.SUSPECT, audit_draws.REFUTED) and not lapsed:
-            _settle_divergence(context, work, hand, audit, now)
+            # Others do the task where the auditor's own answer did not diverge; else the job stays paused. Nobody is
+            # blamed, since nobody's bits are compared.
+            refuted = audit.reason == audit_draws.REFUTED
+            work.set_state_now(audit, AuditState.FAILED if refuted else AuditState.PASSED, ended_at=now)
+            if refuted and hand.task.state == TaskState.DIVERGED:
+                resume.repeat_by_others(context, work, hand, now)
+                resume.after_a_lie(context, work, hand.job)
         elif lapsed:
             _lapse_audit(context, work, hand, audit, row, now)
         else:
@@ -97,18 +103,6 @@ def _judge_accepted(
             resume.after_a_lie(context, work, job)
     for other in copies.lock_equal_unaudited_tasks(work, task):
         create_audit(work, other, 1.0, copies.ALIKE, now)
-
-
-def _settle_divergence(context: Context, work: Work, hand: TaskInHand, audit: Audit, now: float) -> None:
-    """Has others do the task where the auditor's own answer did not diverge; else the job stays paused.
-
-    Nobody is blamed, since nobody's bits are compared.
-    """
-    refuted = audit.reason == audit_draws.REFUTED
-    work.set_state_now(audit, AuditState.FAILED if refuted else AuditState.PASSED, ended_at=now)
-    if refuted and hand.task.state == TaskState.DIVERGED:
-        resume.repeat_by_others(context, work, hand, now)
-        resume.after_a_lie(context, work, hand.job)
 
 
 def _is_answer_right(work: Work, task: Task, audit: Audit, now: float) -> bool:

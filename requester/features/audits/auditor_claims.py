@@ -20,7 +20,7 @@ from requester.features.audits.audit_tables import Audit
 from requester.store import ballots
 from requester.store.locks import lock_row
 from requester.store.tables import Job, Task, Wave
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,30 +124,26 @@ def record_audit_answer(context: Context, task_id: str, answer: AuditAnswer) -> 
             return audit.state == AuditState.DUE
         if (answer.auditor, answer.run) != (audit.auditor, audit.runs):
             raise Conflict(f"run {audit.runs} of the audit was claimed by another auditor: claim one")
-        return _store_audit_run(context, work, task, audit, answer)
-
-
-def _store_audit_run(context: Context, work: Work, task: Task, audit: Audit, answer: AuditAnswer) -> bool:
-    passes: bool | None
-    if task.state == TaskState.REFERRED:
-        passes = auditing.judge_referral(audit_rows.list_revealed_roots(work, task.id), answer.root, audit.root)
-    else:
-        passes = audit.scored or auditing.judge_audit(task.root or "", answer.root, audit.root)
-    kinds = audit_kinds_of(work)
-    for kind in kinds:
-        kind.store_answer(work, task, audit, answer)
-    audit.sketch = _pack_sketch(work, task, answer)
-    audit.runs += 1
-    audit.root, audit.seconds = answer.root, answer.seconds
-    work.flush()
-    if passes is None:
+        passes: bool | None
+        if task.state == TaskState.REFERRED:
+            passes = auditing.judge_referral(audit_rows.list_revealed_roots(work, task.id), answer.root, audit.root)
+        else:
+            passes = audit.scored or auditing.judge_audit(task.root or "", answer.root, audit.root)
+        kinds = audit_kinds_of(work)
         for kind in kinds:
-            kind.order_another_run(context, work, task, audit)
-        audit.claimed_until = context.clock() + task.offer.lease_seconds
-        return True  # logged only when the audit ends: an event now would reveal that the task is audited
-    work.set_state_now(audit, AuditState.ANSWERED, claimed_until=None)
-    work.notify("audit")
-    return False
+            kind.store_answer(work, task, audit, answer)
+        audit.sketch = _pack_sketch(work, task, answer)
+        audit.runs += 1
+        audit.root, audit.seconds = answer.root, answer.seconds
+        work.flush()
+        if passes is None:
+            for kind in kinds:
+                kind.order_another_run(context, work, task, audit)
+            audit.claimed_until = context.clock() + task.offer.lease_seconds
+            return True  # logged only when the audit ends: an event now would reveal that the task is audited
+        work.set_state_now(audit, AuditState.ANSWERED, claimed_until=None)
+        work.notify("audit")
+        return False
 
 
 def _pack_sketch(reader: RowReader, task: Task, answer: AuditAnswer) -> bytes | None:

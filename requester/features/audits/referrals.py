@@ -18,7 +18,7 @@ from requester.features.reputation import reputations
 from requester.moves import ending, judging
 from requester.store import jobs
 from requester.store.in_hand import TaskInHand
-from requester.store.tables import Replica, Task
+from requester.store.tables import Replica
 from requester.store.work import Work, record_event
 from requester.store.workers import build_party
 
@@ -51,18 +51,13 @@ def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit
     if right:
         judging.accept_answer(context, work, hand, right, wrong, REASON, now)
     elif jobs.is_task_wanted(work, hand.job, task) and audit_rows.has_agreed(work, hand.job, audit.determinism_class):
-        _request_auditors_payload(work, task, Digest(audit.root or ""), now)
+        # The auditors of its class are asked for the payload: there is time for two of them to compute it. Where none
+        # brings it, the attempt fails and nobody learns the root.
+        root = Digest(audit.root or "")
+        due = now + 2 * task.offer.lease_seconds + task.offer.upload_seconds
+        work.move(task, TaskState.UPLOADING, uploader=None, root=root, due_at=due, due_most=due)
     else:
         judging.fail_task(context, work, hand, "an audit found none of its answers", now)
-
-
-def _request_auditors_payload(work: Work, task: Task, root: Digest, now: float) -> None:
-    """Asks the auditors of the task's class for the payload with this root, which no worker's answer has.
-
-    There is time for two of them to compute it. Where none brings it, the attempt fails and nobody learns the root.
-    """
-    due = now + 2 * task.offer.lease_seconds + task.offer.upload_seconds
-    work.move(task, TaskState.UPLOADING, uploader=None, root=root, due_at=due, due_most=due)
 
 
 def lapse_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit, now: float) -> None:

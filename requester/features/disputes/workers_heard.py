@@ -20,7 +20,12 @@ class WorkersHeard(HearingParty):
     def load_answers(self, reader: RowReader, task: Task, run: int | None) -> Mapping[Address, HeardAnswer]:
         if task.state != TaskState.REFERRED:
             return {}
-        return _list_answers(in_hand.of_task(reader, task, reader.get_one(Job, task.job_id)))
+        revealed = in_hand.of_task(reader, task, reader.get_one(Job, task.job_id)).in_state(ReplicaState.REVEALED)
+        return {
+            replica.worker: HeardAnswer(Digest(replica.root), replica.determinism_class)
+            for replica in revealed
+            if replica.root is not None
+        }
 
     def may_speak(self, reader: RowReader, task_id: str, run: int | None, side: Address, caller: str) -> bool:
         return run is None and side == caller
@@ -39,12 +44,3 @@ class WorkersHeard(HearingParty):
             judging.accept_answer(context, work, hand, right, wrong, REASON, now)
         else:
             judging.fail_task(context, work, hand, NOBODY_STANDS, now)
-
-
-def _list_answers(hand: TaskInHand) -> dict[Address, HeardAnswer]:
-    revealed = hand.in_state(ReplicaState.REVEALED)
-    return {
-        replica.worker: HeardAnswer(Digest(replica.root), replica.determinism_class)
-        for replica in revealed
-        if replica.root is not None
-    }

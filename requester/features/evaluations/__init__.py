@@ -79,7 +79,9 @@ def check_metrics(context: Context, publication: Publication, manifest: Manifest
     spec = publication.spec
     if spec.evaluation is None:
         return
-    known = _list_metrics(context, publication)
+    sums = parse_document(context.blobs.read(publication.evaluation or publication.document)).metrics
+    whole = () if publication.metrics is None else parse_document(context.blobs.read(publication.metrics)).metrics
+    known: list[str] = [metric_names.LOSS, *sorted({*sums, *whole})]
     for field, name in _list_named_metrics(spec):
         if name not in known:
             raise JobRefused(
@@ -101,13 +103,6 @@ def check_metrics(context: Context, publication: Publication, manifest: Manifest
     if undefined := [name for name in spec.evaluation.metrics if name not in measured]:
         absent = f"{undefined[0]} is not defined on the rows of {partition.name}: do they have every class?"
         raise JobRefused("evaluation.metrics", absent)
-
-
-def _list_metrics(context: Context, publication: Publication) -> list[str]:
-    """Returns the names of all metrics that the job's evaluations measure."""
-    sums = parse_document(context.blobs.read(publication.evaluation or publication.document)).metrics
-    whole = () if publication.metrics is None else parse_document(context.blobs.read(publication.metrics)).metrics
-    return [metric_names.LOSS, *sorted({*sums, *whole})]
 
 
 def _list_named_metrics(spec: JobSpec) -> Iterator[tuple[str, str]]:

@@ -110,7 +110,9 @@ def describe_lack(reader: RowReader, job: Job, task: Task, mixable: assignment.M
     present = [(row.determinism_class, workers.build_party(row)) for row in counted(reader, job, now)]
     leading = assignment.leading_class(present, spec.separation, mixable)
     have = leading[1] if leading else 0
-    unserved = _is_nobody_audited(reader, job, [name for name, _ in present], now)
+    names = [name for name, _ in present]
+    servable = audited_classes.list_servable_classes(reader, job, now)
+    unserved = servable is not None and bool(names) and servable.isdisjoint(names)
     if unserved and (unchecked := _describe_unchecked(reader, job, task, present, now)):
         return unchecked
     least = _count_least_workers(spec, unserved, job.determinism_class is not None)
@@ -128,12 +130,6 @@ def describe_lack(reader: RowReader, job: Job, task: Task, mixable: assignment.M
             )
         )
     return ""
-
-
-def _is_nobody_audited(reader: RowReader, job: Job, names: Sequence[str], now: float) -> bool:
-    """Returns whether workers are there and no auditor of the job can check an answer of their classes."""
-    servable = audited_classes.list_servable_classes(reader, job, now)
-    return servable is not None and bool(names) and servable.isdisjoint(names)
 
 
 def _describe_unchecked(

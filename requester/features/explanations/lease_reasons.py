@@ -116,7 +116,11 @@ def _explain_chance(
     if lack := _describe_lack(reader, job, chance.task, mixable, now):
         return Idle.WAITS, lack
     if reason is not None:
-        return _explain_no_money(reader, job, reason, now)
+        if locked := job_waits.describe_locked_money(reader, job, workers.list_live_workers(reader, now)):
+            return Idle.SPENT, f"{reason}: {locked}"
+        if job_waits.count_free_units(reader, job) < jobs.compute_reserve_per_gradient(job):
+            return Idle.SPENT, Idle.SPENT
+        return reason, reason
     before = _find_preferred(reader, job, candidate, chance, mixable, now)
     before = before or (Idle.OTHERS_DRAWN if chance.opening.parties else Idle.TOO_FEW)
     return before, before
@@ -126,14 +130,6 @@ def _describe_lack(reader: RowReader, job: Job, task: Task, mixable: Mixable, no
     if job.determinism_class is None:
         return job_waits.why_waiting(reader, job, now)
     return job_waits.describe_lack(reader, job, task, mixable, now)
-
-
-def _explain_no_money(reader: RowReader, job: Job, reason: Reason, now: float) -> tuple[Reason | Idle, str]:
-    if locked := job_waits.describe_locked_money(reader, job, workers.list_live_workers(reader, now)):
-        return Idle.SPENT, f"{reason}: {locked}"
-    if job_waits.count_free_units(reader, job) < jobs.compute_reserve_per_gradient(job):
-        return Idle.SPENT, Idle.SPENT
-    return reason, reason
 
 
 def _find_preferred(

@@ -60,8 +60,13 @@ def collect_metrics(reader: RowReader, now: float, waits: Mapping[str, float] | 
     replicas = counted["replicas"]
     yield _build_counter("gradmarket_leases", "Leases given", sum(replicas.values()))
     yield _build_counter("gradmarket_waves", "Waves closed", _count_rows(reader, Wave.task_id))
-    yield _build_verdict_counter(replicas)
-    yield from _list_worker_gauges(reader, now)
+    family = CounterMetricFamily("gradmarket_verdicts", "How replicas with an answer ended", labels=["kind"])
+    for state, kind in VERDICTS.items():
+        family.add_metric([kind], replicas.get(state, 0))
+    yield family
+    yield GaugeMetricFamily("gradmarket_workers", "Workers that ever signed in", _count_rows(reader, Worker.address))
+    asking = _count_rows(reader, Worker.address, workers.ASKS, now=now)
+    yield GaugeMetricFamily("gradmarket_workers_asking", "Workers that ask for a lease now", asking)
     yield from _list_money_metrics(reader)
     for feature in features_of(reader):
         yield from feature.metrics(reader, now)
@@ -90,19 +95,6 @@ def _build_gauges(name: str, description: str, label: str, values: Mapping[str, 
 
 def _build_counter(name: str, description: str, value: float) -> Metric:
     return CounterMetricFamily(name, description, value=value)
-
-
-def _build_verdict_counter(replicas: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily("gradmarket_verdicts", "How replicas with an answer ended", labels=["kind"])
-    for state, kind in VERDICTS.items():
-        family.add_metric([kind], replicas.get(state, 0))
-    return family
-
-
-def _list_worker_gauges(reader: RowReader, now: float) -> Iterator[Metric]:
-    yield GaugeMetricFamily("gradmarket_workers", "Workers that ever signed in", _count_rows(reader, Worker.address))
-    asking = _count_rows(reader, Worker.address, workers.ASKS, now=now)
-    yield GaugeMetricFamily("gradmarket_workers_asking", "Workers that ask for a lease now", asking)
 
 
 def _list_money_metrics(reader: RowReader) -> Iterator[Metric]:

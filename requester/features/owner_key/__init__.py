@@ -32,19 +32,14 @@ def find_owner_opening(chain: ChainContext, job: Job) -> OwnerCall:
     for event in events.all_opened(chain.ledger, _get_owner(chain), escrow.spec_digest(job)):
         fault = find_opening_fault(chain, job, event)
         if not fault:
-            return _judge_opening(chain, event)
+            if chain.ledger.job(event.job).sender != chain.sender:
+                return OwnerCall(None, f"waits for {chain.owner} to sign setSender of job {event.job}")
+            deep = chain.ledger.block().number - event.block + 1 >= chain.policy.confirmations
+            return OwnerCall(
+                event if deep else None, f"waits for {chain.policy.confirmations} confirmations of job {event.job}"
+            )
         wrong = wrong or f"; job {event.job} on-chain is refused: {fault}"
     return OwnerCall(None, f"waits for {chain.owner} to sign openJob (`gradmarket job fund {job.id}`){wrong}")
-
-
-def _judge_opening(chain: ChainContext, event: JobOpened) -> OwnerCall:
-    """Accepts the opening once it has enough confirmations and the service's sender may act for the job."""
-    if chain.ledger.job(event.job).sender != chain.sender:
-        return OwnerCall(None, f"waits for {chain.owner} to sign setSender of job {event.job}")
-    deep = chain.ledger.block().number - event.block + 1 >= chain.policy.confirmations
-    return OwnerCall(
-        event if deep else None, f"waits for {chain.policy.confirmations} confirmations of job {event.job}"
-    )
 
 
 def find_opening_fault(chain: ChainContext, job: Job, event: JobOpened) -> str:

@@ -151,7 +151,8 @@ def build_job_page(context: Context, reader: RowReader, job: Job, known: PageMea
     closed = [row for row in rows if row.closed_at is not None]
     newest = rows[-1].number if rows else 0
     events = [
-        EventLine(number, at, build_sentence(kind, body)) for number, kind, body, at in _load_newest_events(reader, job)
+        EventLine(number, at, build_sentence(kind, body))
+        for number, kind, body, at in overview.newest_events(reader, job.id, EVENTS)
     ]
     shown = range(max(0, newest - overview.GRID_ROUNDS + 1), newest + 1)
     steps, main = _list_steps(job, standing.remedy)
@@ -185,10 +186,6 @@ def build_job_page(context: Context, reader: RowReader, job: Job, known: PageMea
         grid_rounds=shown,
         grid=_build_grid(overview.list_grid_replicas(reader, job.id, newest), shown),
     )
-
-
-def _load_newest_events(reader: RowReader, job: Job) -> Sequence[Any]:
-    return overview.newest_events(reader, job.id, EVENTS)
 
 
 def _build_money(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> Money:

@@ -3,7 +3,6 @@
 from fastapi import APIRouter, HTTPException
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.job_parts import PrivateData
 from gradmarket.market.wire.poll import Holding, HoldingReceipt
 from requester.api.auth_routes import SAME_RELEASE, Here, Worker
 from requester.api.job_routes import JobPath, job_or_404
@@ -11,7 +10,6 @@ from requester.api.problems import describe_problems
 from requester.features.private import holder_rows
 from requester.store import jobs
 from requester.store.locks import retry_on_conflict
-from requester.store.tables import Job
 from requester.store.work import record_event
 
 router = APIRouter(prefix="/v1/work/holdings", tags=["work"])
@@ -29,7 +27,12 @@ NOT_LISTED = "the job names its holders, and this worker is not listed: ask its 
 def hold(context: Here, worker: Worker, job_id: JobPath, holding: Holding) -> HoldingReceipt:
     """A worker on the job's list writes one row. Nothing of the rows but their number is taken."""
     with context.reading() as reader:
-        data = _load_private_data(job_or_404(reader, job_id))
+        job = job_or_404(reader, job_id)
+        data = jobs.load_spec(job).private
+        if data is None:
+            raise NotFound(f"job {job.id} is not private: its rows are published, and no worker brings its own")
+        if job.ended_at is not None:
+            raise Conflict(f"the job is {job.state}")
     if worker not in data.holders:
         raise HTTPException(403, NOT_LISTED)
     if holding.rows is not None and holding.rows < data.least_rows:
@@ -40,13 +43,3 @@ def hold(context: Here, worker: Worker, job_id: JobPath, holding: Holding) -> Ho
             record_event(work, job_id, "holder_joined", context.clock(), worker=worker)
             work.notify("assign", "settle")
     return HoldingReceipt(job=job_id, rows=rows)
-
-
-def _load_private_data(job: Job) -> PrivateData:
-    """Raises NotFound where the job's rows are no holders', Conflict where it is over."""
-    data = jobs.load_spec(job).private
-    if data is None:
-        raise NotFound(f"job {job.id} is not private: its rows are published, and no worker brings its own")
-    if job.ended_at is not None:
-        raise Conflict(f"the job is {job.state}")
-    return data

@@ -62,21 +62,15 @@ def measure_worth(context: Context, job_id: str, inputs: MergeInputs, publicatio
 
     try:
         with ExitStack() as stack:
-            steps = _build_group_steps(context, inputs, stack, earlier)
+            recipe, before = inputs.recipe, replay.load_parameter_arrays(context, inputs.before.parameters)
+            kept = (digest for digest in earlier if context.blobs.has(digest))
+            most = known_updates(recipe.layout)
+            known = [replay.load_parameter_arrays(context, digest) for digest in islice(kept, most)]
+            answers = inputs.opened(context.blobs, stack)
+            steps = GroupSteps(recipe.layout, recipe.codec, before, answers, inputs.spec.rate_in(inputs.number), known)
             return WorthFound(steps.worths(shapley.draw_orders(len(steps.answers), settings.draws, seed), loss))
     except MarketError as error:
         return WorthFound(error=f"round {inputs.number}: what its answers are worth cannot be measured: {error}"[:1000])
-
-
-def _build_group_steps(
-    context: Context, inputs: MergeInputs, stack: ExitStack, earlier: Sequence[Digest]
-) -> GroupSteps:
-    recipe, before = inputs.recipe, replay.load_parameter_arrays(context, inputs.before.parameters)
-    kept = (digest for digest in earlier if context.blobs.has(digest))
-    most = known_updates(recipe.layout)
-    known = [replay.load_parameter_arrays(context, digest) for digest in islice(kept, most)]
-    answers = inputs.opened(context.blobs, stack)
-    return GroupSteps(recipe.layout, recipe.codec, before, answers, inputs.spec.rate_in(inputs.number), known)
 
 
 def pay_by_worth(context: Context, job_id: str, number: int, found: WorthFound, now: float) -> None:

@@ -85,13 +85,8 @@ def traffic_of(
 ) -> Traffic:
     """Returns the job's traffic, given its newest closed round and its numbers of replicas in each state."""
     uploads, up = count_uploads(reader, job.id)
-    each = _find_fetched_bytes(context, job, newest)
-    return Traffic(uploads, up, None if each is None else each * sum(replicas.values()))
-
-
-def _find_fetched_bytes(context: Context, job: Job, newest: Round | None) -> int | None:
-    """Returns the bytes that a replica fetches, by the newest of the job's blobs that is kept."""
     known = (newest.published_update, newest.updated) if newest is not None else ()
     digests = [*known, (job.publication or {}).get("parameters")]
     kept = (digest for digest in digests if digest and context.blobs.has(Digest(digest)))
-    return next((context.blobs.length(Digest(digest)) for digest in kept), None)
+    each = next((context.blobs.length(Digest(digest)) for digest in kept), None)
+    return Traffic(uploads, up, None if each is None else each * sum(replicas.values()))

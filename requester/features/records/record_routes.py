@@ -75,13 +75,6 @@ def _load_stats(context: Context, job_id: str) -> Stats:
         )
 
 
-def _load_worker(reader: RowReader, address: str) -> Worker:
-    worker = reader.get(Worker, signing.checksum_address(address))
-    if worker is None:
-        raise NotFound(f"no worker {address} has signed in")
-    return worker
-
-
 @router.get(
     "/workers/{address}",
     operation_id="get_worker",
@@ -92,7 +85,9 @@ def _load_worker(reader: RowReader, address: str) -> Worker:
 def worker(context: Here, request: Request, source: Source, address: Address) -> WorkerView:
     now, kept = context.clock(), request.app.state.histories  # counts over all its answers
     with context.reading() as reader:
-        row = _load_worker(reader, address)
+        row = reader.get(Worker, signing.checksum_address(address))
+        if row is None:
+            raise NotFound(f"no worker {address} has signed in")
         history: History = kept.get(row.address, "", source, lambda: worker_figures.read_history(reader, row.address))
         return WorkerView(
             address=row.address,

@@ -192,7 +192,11 @@ def unmask_sum(context: Context, job_id: str, sum_id: str) -> None:
             return
         blob_cleanup.lock_and_restore_blobs(context, work, {kept: partial(context.blobs.put, mean)})
         row.total, row.step, row.due_at = kept, SUMMED, None
-        _drop_vectors(work, row, context.clock())
+        now = context.clock()
+        found = sum_rows.list_messages(work, row, MASKED)
+        unneeded.release_blobs(work, row.job_id, blob_cleanup.PAYLOAD, [one.vector for one in found], now)
+        for one in found:
+            one.vector = None
         count = int(sum_rows.build_current_attempt(job, row).members(row.survivors or b"").sum())
         record_event(work, job_id, "summed", context.clock(), round=row.round, holders=count)
         work.notify(sum_topic(job_id), "aggregate", "assign")
@@ -244,10 +248,3 @@ def _await_answers(context: Context, work: Work, job: Job, row: SecureSum, why: 
     else:
         row.due_at = None
         _pause_job(work, job, STUCK.format(row.round, why), now)
-
-
-def _drop_vectors(work: Work, row: SecureSum, now: float) -> None:
-    found = sum_rows.list_messages(work, row, MASKED)
-    unneeded.release_blobs(work, row.job_id, blob_cleanup.PAYLOAD, [one.vector for one in found], now)
-    for one in found:
-        one.vector = None
