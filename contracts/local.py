@@ -28,14 +28,22 @@ from eth_keys.datatypes import PrivateKey
 from web3 import Web3
 
 from contracts import private_folder
+from contracts.calls import mint
+from contracts.ledger import Ledger
 from contracts.processes import has_open_file, has_process_ended, listening_port
 from contracts.rpc import call_json_rpc, connect_to_node
 from contracts.toolchain import locate_tool
+from contracts.transactions import execute_call, require_receipt
+from gradmarket.market.terms import Address, Amount
 from gradmarket.network.chain_errors import ChainUnreachable, LocalChainFailed
 
 CHAIN_ID: Final = 31337
 START_S: Final = 20.0
 STOP_S: Final = 20.0
+GAS_MONEY: Final = 10**19
+"""Wei that a holder keeps (local_grant)."""
+GAS_GIFT: Final = 10**18
+"""Wei of a gift to a new worker: enough to redeem for years."""
 _MNEMONIC: Final = "test test test test test test test test test test test junk"
 _LOCK, _PID, _LOG = "anvil.lock", "anvil.pid", "anvil.log"
 STATE, _PREVIOUS = "anvil-state.json", "anvil-state.previous.json"
@@ -159,6 +167,25 @@ def fund_gas(web3: Web3, address: str, wei: int) -> None:
     if web3.eth.chain_id != CHAIN_ID:
         raise LocalChainFailed("free gas exists only on a local chain")
     call_json_rpc(web3, "anvil_setBalance", address, hex(wei))
+
+
+def give_gas(ledger: Ledger, worker: Address) -> None:
+    if ledger.gas_money(worker) < GAS_GIFT // 10:
+        fund_gas(ledger.web3, worker, GAS_GIFT)
+
+
+def local_grant(ledger: Ledger, holder: Address) -> Callable[[Amount], None]:
+    """Returns a function by which the development wallet keeps `holder` in gas money and tokens."""
+
+    def grant(amount: Amount) -> None:
+        if ledger.gas_money(holder) < GAS_MONEY // 2:
+            fund_gas(ledger.web3, holder, GAS_MONEY)
+        short = amount - ledger.balance(holder)
+        if short > 0:
+            call = mint(ledger.deployment.token, holder, Amount(short))
+            require_receipt(execute_call(ledger.web3, development_key(), call))
+
+    return grant
 
 
 def _build_anvil_command(port: int, block_time: int | None, chain_id: int, history: bool) -> list[str]:

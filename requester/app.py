@@ -17,7 +17,6 @@ from requester.api import (
     long_poll,
     payload_uploads,
     problems,
-    round_routes,
     sign_in_routes,
     worker_routes,
 )
@@ -29,7 +28,7 @@ from requester.serving import OwnPath
 
 ROUTERS: Final = (
     *(routes.router for routes in (worker_routes, payload_uploads, blob_routes, sign_in_routes)),
-    *(sign_in_routes.chain_router, job_routes.router, round_routes.router),
+    *(sign_in_routes.chain_router, job_routes.router),
 )
 """The routers, the most used first: FastAPI tries one after the other."""
 

@@ -21,6 +21,7 @@ from starlette.datastructures import State
 from starlette.types import ASGIApp
 from structlog.typing import Processor
 
+from contracts.calls import OpenJob
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.arrays import Arrays
@@ -336,6 +337,19 @@ class Feature:
     def extend_log(self, chain: ChainContext, job_id: str) -> LogHead | None:
         """Called before a new batch of the job is written, within no transaction; returns the head that it carries."""
         return None
+
+    def extend_opening(self, opening: OpenJob, job: Job, min_window: int) -> OpenJob:
+        """Called before a job is opened on-chain; returns the terms with the feature's own. The contract has no windows
+        shorter than `min_window` seconds.
+        """
+        return opening
+
+    def measure_stake(self, chain: ChainContext, job: Job, worker: Address) -> Units:
+        """Called before accounts are copied from the chain; returns the stake that the job can slash."""
+        return Units(0)
+
+    def check_amounts(self, context: Context, spec: JobSpec, unit: Amount) -> None:
+        """Called for a posted job. Raises JobRefused for a feature's amount that is no number of units."""
 
     def choose_pool(self, reader: RowReader, job: Job, now: float) -> type[CandidatePool] | None:
         """Called before workers are drawn; returns the pool that draws them, where the job's policy has its own."""

@@ -105,8 +105,3 @@ def worker_topic(address: str) -> str:
 def ended_topic(address: str) -> str:
     """Returns the topic that is notified beside the worker's own when a job in which it has an account has ended."""
     return f"ended:{address}"
-
-
-def sum_topic(job_id: str) -> str:
-    """Returns the topic that is notified when a step of a job's secure aggregation ends."""
-    return f"sum:{job_id}"

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 
 from eth_keys.datatypes import PrivateKey
@@ -13,6 +13,7 @@ from sqlalchemy.engine import make_url
 from web3 import Web3
 
 from contracts import deployment, local, private_folder
+from contracts.calls import OpenJob
 from contracts.deployment import Deployment
 from contracts.gas_price import GWEI, WAITS
 from contracts.ledger import Ledger
@@ -22,13 +23,13 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.messages import LogHead
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules import payment
-from gradmarket.market.terms import Address
+from gradmarket.market.terms import Address, Units
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.chain_errors import ChainError
 from gradmarket.runner.machine_limits import choose_memory
 from requester import blobs, keys, logs
 from requester.chain.chain_context import ChainContext, ChainPolicy, Correction
-from requester.chain.chain_worker import ChainWorker, local_grant
+from requester.chain.chain_worker import ChainWorker
 from requester.context import Context, open_work
 from requester.features import FEATURES
 from requester.model_runner import ModelRunner
@@ -39,12 +40,11 @@ from requester.store.locks import retry_on_conflict
 from requester.store.schema import check_unfinished
 from requester.store.session import Sessions, sessions_of
 from requester.store.session import open_engine as connect_database
+from requester.store.tables import Job
 from requester.store.work import begin_work, open_reader
 
 OFFICE = "settle"
 """The topic that is notified of possible chain work."""
-GAS_GIFT_WEI = 10**18
-"""The gift to a new worker on a local chain, and on no other: enough gas to redeem for years."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def open_context(settings: RequesterSettings, public_url: str, relay: Relay | No
             modelling=modelling,
             ledger=chain.ledger,
             chain_worker=chain_worker,
-            on_sign_in=_gas_giver(chain),
+            on_sign_in=partial(local.give_gas, chain.ledger) if _is_local(chain) else lambda _worker: None,
             chain_trouble=lambda: _filter_gas_waits(chain_worker.trouble) or _find_chain_trouble(chain),
         )
 
@@ -179,7 +179,7 @@ def _build_chain_context(
         elsewhere = next((feature.elsewhere for feature in FEATURES if feature.elsewhere is not None), None)
         if elsewhere is None:
             raise Refused("this service is built without owners' keys elsewhere", "leave GRADMARKET_OWNER out")
-    grant = local_grant(chain.ledger, signing.address_of(sender)) if _is_local(chain) else None
+    grant = local.local_grant(chain.ledger, signing.address_of(sender)) if _is_local(chain) else None
     return ChainContext(
         begin=partial(open_work, sessions, notifier),
         reading=partial(open_reader, sessions),
@@ -201,6 +201,8 @@ def _build_chain_context(
         grant=grant,
         steps=tuple(step for feature in FEATURES for step in feature.chain_steps),
         extend_log=extend_log,
+        extend_opening=extend_opening,
+        measure_stake=measure_stake,
         correction=next((one.correction for one in FEATURES if one.correction is not None), Correction()),
         revive=chain.process.revive if chain.process else bool,
     )
@@ -208,6 +210,14 @@ def _build_chain_context(
 
 def extend_log(chain: ChainContext, job_id: str) -> LogHead | None:
     return next(filter(None, (feature.extend_log(chain, job_id) for feature in FEATURES)), None)
+
+
+def extend_opening(opening: OpenJob, job: Job, min_window: int) -> OpenJob:
+    return reduce(lambda terms, feature: feature.extend_opening(terms, job, min_window), FEATURES, opening)
+
+
+def measure_stake(chain: ChainContext, job: Job, worker: Address) -> Units:
+    return Units(sum(feature.measure_stake(chain, job, worker) for feature in FEATURES))
 
 
 def _is_local(chain: Chain) -> bool:
@@ -237,14 +247,6 @@ def _build_chain_facts(chain: Chain, signer: Address) -> ChainFacts:
         block=known.block,
         protocol=PROTOCOL,
     )
-
-
-def _gas_giver(chain: Chain) -> Callable[[Address], None]:
-    def give(address: Address) -> None:
-        if _is_local(chain) and chain.ledger.gas_money(address) < GAS_GIFT_WEI // 10:
-            local.fund_gas(chain.web3, address, GAS_GIFT_WEI)
-
-    return give
 
 
 def _filter_gas_waits(trouble: str) -> str:

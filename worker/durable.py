@@ -55,15 +55,6 @@ def record_cards(folder: Path, cards: Mapping[str, str]) -> None:
     write_file_atomically(folder / CARDS, json.dumps(cards).encode(), synced=False)
 
 
-def load_cards(folder: Path) -> dict[str, str]:
-    """Returns the recorded cards; none if a power cut spoilt the file."""
-    try:
-        cards: dict[str, str] = json.loads((folder / CARDS).read_bytes())
-    except (FileNotFoundError, ValueError):
-        return {}
-    return cards
-
-
 def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:

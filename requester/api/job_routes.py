@@ -1,6 +1,7 @@
 """Routes to post, watch, pause, resume and cancel jobs, and to read everything about them."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from secrets import randbits, token_bytes, token_hex
 from typing import Annotated, Any, Final
@@ -14,22 +15,23 @@ from gradmarket.market.errors import IllegalTransition, JobRefused, NotFound, Re
 from gradmarket.market.fields import TAG, faults_of
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
-from gradmarket.market.rules import lifecycle
+from gradmarket.market.rules import lifecycle, overlap
 from gradmarket.market.terms import Digest, JobState, Role
-from gradmarket.market.views.job_views import JobView
+from gradmarket.market.views.job_views import JobView, RoundView, UpdatePath, UpdateView
 from gradmarket.market.views.service_views import Page
 from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Here, Identity, Submitter, token_needed
 from requester.api.blob_routes import ELSEWHERE, KEPT, PART, WHOLE, build_blob_response
 from requester.api.idempotency import Key, answer_once, digest_body, find_answer
-from requester.api.job_views import Standing, job_view, read_standing
-from requester.api.paging import MOST, CostliestLimit, Cursor, load_page_rows
+from requester.api.job_views import Standing, job_view, read_standing, round_view
+from requester.api.paging import MOST, CostliestLimit, Cursor, Limit, load_list_page, load_page_rows
 from requester.api.problems import describe_problems
 from requester.context import Context
 from requester.feature import beginning_of, features_of
+from requester.moves import blob_cleanup
 from requester.moves.admission import admit_job, complete_spec, lay_out
 from requester.moves.ending import end_job
 from requester.moves.resume import resume_job
-from requester.store import jobs, listings
+from requester.store import blob_needs, jobs, listings
 from requester.store.listings import pack_tags
 from requester.store.locks import lock_row
 from requester.store.tables import Job, Round
@@ -288,3 +290,29 @@ def check_visible(job: Job, who: Identity | None) -> None:
         raise token_needed()
     if job.visibility == "requester" and who is not None and who.role == WORKER:
         raise HTTPException(403, KEPT)
+
+
+@router.get("/{job_id}/rounds", operation_id="list_rounds", responses=NO_JOB)
+def rounds(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[RoundView]:
+    with context.reading() as reader:
+        unit = unit_of(reader, job_id)
+        view = partial(round_view, reader, unit=unit)
+        return load_list_page(reader, listings.select_rounds(job_id), [Round.number], view, cursor, limit)
+
+
+@router.get(
+    "/{job_id}/rounds/{number}/updates",
+    operation_id="get_updates",
+    responses=NO_JOB,
+    summary="The updates that lead to the parameters of its tasks",
+)
+def updates(context: Here, job_id: JobPath, number: Annotated[int, Path(ge=0, le=MOST)]) -> UpdatePath:
+    with context.reading() as reader:
+        job = job_or_404(reader, job_id)
+        spec = jobs.load_spec(job)
+        if not spec.downlink.small or job.facts is None:
+            return UpdatePath(updates=[])
+        most = 1 if spec.visibility == "requester" else blob_cleanup.updates_worth(job)
+        last = overlap.starts_after(number, spec.overlap)
+        steps = blob_needs.leading_to(reader, job_id, last, most)
+        return UpdatePath(updates=[UpdateView(**asdict(step)) for step in steps])

@@ -138,6 +138,10 @@ class ChainContext:
     """The features' chain work in every step; each returns whether it moved (requester.feature)."""
     extend_log: Callable[["ChainContext", str], LogHead | None] = lambda _chain, _job: None
     """Brings a job's log up to now and returns its head, which the next batch carries (requester.feature)."""
+    extend_opening: Callable[[OpenJob, Job, int], OpenJob] = lambda opening, _job, _window: opening
+    """Adds the features' terms to those with which a job is opened (requester.feature)."""
+    measure_stake: Callable[["ChainContext", Job, Address], Units] = lambda _chain, _job, _worker: Units(0)
+    """Returns the units that a worker has at risk in a job (requester.feature)."""
     correction: Correction = field(default_factory=Correction)
     holder: str = field(default_factory=own_name)
     """Identifies this process among those that share the database."""

@@ -1,18 +1,13 @@
 """Does all chain work of the service in steps: `step` may be called at any moment, and killed at any moment."""
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 import structlog
 from sqlalchemy import exists, or_, select
 
-from contracts import local
-from contracts.calls import mint
-from contracts.ledger import Ledger
-from contracts.transactions import execute_call, require_receipt
-from gradmarket.market.terms import Address, Amount, JobState, TaskState, Units
+from gradmarket.market.terms import Address, JobState, TaskState, Units
 from gradmarket.network.chain_errors import ChainUnreachable, ForeignChain, GasTooDear, LocalChainFailed, NodeRefused
 from requester.chain import funding, mirror, reservations, sender, settlement_batches
 from requester.chain.chain_context import UNBATCHED, UNDER_WAY, ChainContext, ToSign, with_money
@@ -22,8 +17,6 @@ from requester.store.tables import Earned, Job, Task, Transaction, Trouble
 from requester.store.work import record_event
 
 NOTHING: Final = Units(0)
-GAS_MONEY: Final = 10**19
-"""Wei that the sender keeps on a local chain."""
 LOOK_S: Final = 5.0
 """Longest time between full steps, in seconds, even where neither notifier, database nor chain reports any work."""
 
@@ -212,20 +205,6 @@ class ChainWorker:
         with self._chain.begin() as work:
             for job in work.session.scalars(select(Job).where(Job.state == JobState.RUNNING)):
                 record_event(work, job.id, "foreign_chain", self._chain.clock(), reason=self.trouble)
-
-
-def local_grant(ledger: Ledger, holder: Address) -> Callable[[Amount], None]:
-    """For a local chain: returns a function by which the development wallet keeps `holder` in gas money and tokens."""
-
-    def grant(amount: Amount) -> None:
-        if ledger.gas_money(holder) < GAS_MONEY // 2:
-            local.fund_gas(ledger.web3, holder, GAS_MONEY)
-        short = amount - ledger.balance(holder)
-        if short > 0:
-            call = mint(ledger.deployment.token, holder, Amount(short))
-            require_receipt(execute_call(ledger.web3, local.development_key(), call))
-
-    return grant
 
 
 # A lease on sending: of all processes that share the database, one at a time does the chain work. Safety does not

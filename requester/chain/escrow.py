@@ -1,14 +1,12 @@
 """Turns the requester's rows into calls to the contract. Pure: rows in, calldata out."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from contracts import calls, log_heads
 from contracts.calls import Call
 from contracts.packing import PackedGroup, group_by_worker
 from gradmarket.market.messages import LogHead
-from gradmarket.market.stakes import Stakes, Vesting
 from gradmarket.market.terms import Address, Amount, Digest, Hash, Units
 from gradmarket.market.wire.poll import hash_of
 from requester.store import jobs
@@ -39,40 +37,6 @@ def build_opening_terms(job: Job, signer: Address, expiry: int, claim_until: int
         spec_digest=spec_digest(job),
         endpoint=endpoint,
     )
-
-
-def with_stakes(opening: calls.OpenJob, job: Job, min_window: int) -> calls.OpenJob:
-    """Adds the slashing terms of a job that has them; the contract has no windows shorter than `min_window` seconds."""
-    stakes = jobs.load_spec(job).stake
-    if stakes is None:
-        return opening
-    return replace(
-        opening,
-        slash_window=stakes.slash_s,
-        contest_window=max(stakes.contest_s, min_window),
-        decision_window=max(stakes.decide_s, min_window),
-        bond=stakes.bond // opening.unit,
-    )
-
-
-def with_vesting(opening: calls.OpenJob, job: Job, min_window: int) -> calls.OpenJob:
-    """Adds the vesting terms, in a job whose pay vests."""
-    spec = jobs.load_spec(job)
-    if (vesting := spec.vesting) is None:
-        return opening
-    return replace(
-        opening,
-        decision_window=max(vesting.decide_s, min_window),
-        bond=vesting.bond // opening.unit,
-        vest=vesting.compute_units(spec.price.most, opening.unit),
-        vest_window=vesting.window_s,
-        vest_quorum=compute_quorum_hash(vesting),
-    )
-
-
-def compute_quorum_hash(stakes: Stakes | Vesting) -> Hash:
-    """Returns the hash of the validators that a worker must have named on joining for its stake to count."""
-    return calls.quorum_of(stakes.validators, stakes.threshold)
 
 
 def spec_digest(job: Job) -> Hash:

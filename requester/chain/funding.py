@@ -96,7 +96,7 @@ def compute_job_terms(chain: ChainContext, job: Job) -> calls.OpenJob:
     shortest = chain.ledger.min_window()
     window = max(chain.policy.claim_window_s, shortest)
     opening = escrow.build_opening_terms(job, chain.signer, expiry, expiry + window, chain.endpoint)
-    return escrow.with_vesting(escrow.with_stakes(opening, job, shortest), job, shortest)
+    return chain.extend_opening(opening, job, shortest)
 
 
 def post_approval(chain: ChainContext) -> bool:

@@ -2,18 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from sqlalchemy import Select, select
 
-from contracts import events, stakes
+from contracts import events
 from contracts.ledger import AccountOnChain
-from contracts.stakes import Exposure
-from gradmarket.market.rules.payment import MAX_UNITS
-from gradmarket.market.terms import Address, Amount, Hash, Units
-from requester.chain import escrow
+from gradmarket.market.terms import Address, Units
 from requester.chain.chain_context import ChainContext, opened_in
-from requester.store import jobs
 from requester.store.accounts import accounts_of
 from requester.store.locks import lock_row
 from requester.store.tables import Account, Job
@@ -26,9 +21,6 @@ class ChainFigures:
 
     account: AccountOnChain
     at_risk: Units
-
-
-NOTHING: Final = Units(0)
 
 
 def copy_job_from_chain(chain: ChainContext, job_id: str) -> None:
@@ -60,22 +52,9 @@ def copy_accounts_from_chain(chain: ChainContext, of: Job, named: Iterable[Addre
         _copy_accounts(work, of.id, accounts)
 
 
-def compute_free_stake_units(exposure: Exposure, quorum: Hash, unit: Amount) -> Units:
-    """Returns the stake that no accusation claims; 0 if the worker has left or named validators unlike the job's."""
-    if exposure.locked_until or exposure.quorum != quorum:
-        return NOTHING
-    return Units(min(MAX_UNITS, (exposure.at_risk - exposure.accused) // unit))
-
-
 def _fetch_chain_figures(chain: ChainContext, of: Job, worker: Address) -> ChainFigures:
-    chain_job, terms = of.chain_job or 0, jobs.load_spec(of).stake
-    account = chain.ledger.account(chain_job, worker)
-    if terms is None:
-        return ChainFigures(account, NOTHING)
-    exposed = stakes.exposure(chain.ledger, chain_job, worker)
-    return ChainFigures(
-        account, compute_free_stake_units(exposed, escrow.compute_quorum_hash(terms), Amount(int(of.unit)))
-    )
+    account = chain.ledger.account(of.chain_job or 0, worker)
+    return ChainFigures(account, chain.measure_stake(chain, of, worker))
 
 
 def copy_changed_accounts(chain: ChainContext, first: int, last: int) -> bool:

@@ -10,7 +10,6 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import Continued, ReadyData, ReadyModel
 from gradmarket.market.rules import payment
-from gradmarket.market.stakes import Stakes, Vesting
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Amount, Units
 from requester import dataset
@@ -43,7 +42,8 @@ def admit_job(context: Context, spec: JobSpec, token: str) -> Admitted:
     unit = Amount(int(context.chain_facts.unit))
     for field, amount in spec.price.prices.items():
         payment.in_units(field, amount, unit, payment.MAX_PRICE)
-    _takes_stakes(context, spec, unit)
+    for feature in features_of(context):
+        feature.check_amounts(context, spec, unit)
     most = payment.in_units("price", spec.price.most, unit, payment.MAX_PRICE)
     return Admitted(unit, most, payment.in_units("budget", spec.deposit, unit))
 
@@ -103,13 +103,3 @@ def complete_spec(spec: JobSpec, seed: int) -> JobSpec:
     if spec.continue_from is not None:
         drawn |= {"continue_from": Continued(job=spec.continue_from.job)}
     return spec.model_copy(update=drawn)
-
-
-def _takes_stakes(context: Context, spec: JobSpec, unit: Amount) -> None:
-    courts: tuple[tuple[str, Stakes | Vesting | None], ...] = (("stake", spec.stake), ("vesting", spec.vesting))
-    for field, terms in courts:
-        if terms is None:
-            continue
-        payment.in_units(f"{field}.bond", terms.bond, unit)
-        if context.settings.owner is not None:
-            raise JobRefused(field, "only a job's owner can accuse, and another key owns this service's jobs")

@@ -137,11 +137,6 @@ def _is_needed(context: Context, row: UnneededBlob, reader: RowReader) -> bool:
     return blob_needs.needs_parameters(reader, row.digest, row.job_id, row.after, every)
 
 
-def oldest_kept(spec: JobSpec, number: int) -> int:
-    """Returns the first round whose parameters are still kept once round `number` is merged."""
-    return number - kept_newest(spec) + 2
-
-
 def release_blobs_of_round(work: Work, job: Job, number: int, now: float) -> None:
     """Releases parameters that are neither new nor a checkpoint once a round is merged, and an old update."""
     spec = jobs.load_spec(job)

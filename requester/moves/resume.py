@@ -87,14 +87,6 @@ def _is_divergence_confirmed(work: Work, hand: TaskInHand) -> bool:
     return does_model_diverge(*([workers.build_party(row) for row in rows] for rows in (diverged, others)))
 
 
-def after_a_lie(context: Context, work: Work, job: Job) -> None:
-    """Resumes the job after a review revoked a diverged task, unless something else pauses it."""
-    paused_by_it = job.state == JobState.PAUSED and job.reason.startswith(DIVERGED)
-    if paused_by_it and not tasks.list_diverged_tasks(work, job.id):
-        work.set_state_now(job, JobState.RUNNING, reason="")
-        record_resumption(work, job, context.clock())
-
-
 def record_resumption(work: Work, job: Job, now: float) -> None:
     record_event(work, job.id, "resumed", now)
     work.notify("plan", "assign", "aggregate")

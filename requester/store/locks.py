@@ -13,18 +13,11 @@ from functools import cache, wraps
 from typing import Final, ParamSpec, TypeVar
 
 from sqlalchemy import (
-    BigInteger,
     ColumnElement,
     Select,
     bindparam,
-    cast,
-    column,
-    exists,
     func,
-    literal_column,
     select,
-    table,
-    true,
 )
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm.exc import StaleDataError
@@ -32,7 +25,7 @@ from sqlalchemy.orm.exc import StaleDataError
 from requester.store.among import is_in_bound_list
 from requester.store.session import Sessions, is_shared
 from requester.store.tables import Base, Job, Task, Worker
-from requester.store.work import RowReader, Work
+from requester.store.work import Work
 
 Row = TypeVar("Row", bound=Base)
 
@@ -133,30 +126,16 @@ def hold_named_lock(sessions: Sessions, name: str) -> Iterator[bool]:
         yield True
         return
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        mine = bool(connection.scalar(select(func.pg_try_advisory_lock(_hash_lock_name(name)))))
+        mine = bool(connection.scalar(select(func.pg_try_advisory_lock(hash_lock_name(name)))))
         try:
             yield mine
         finally:
             if mine:
-                connection.execute(select(func.pg_advisory_unlock(_hash_lock_name(name))))
+                connection.execute(select(func.pg_advisory_unlock(hash_lock_name(name))))
 
 
-def _hash_lock_name(name: str | ColumnElement[str]) -> ColumnElement[int]:
+def hash_lock_name(name: str | ColumnElement[str]) -> ColumnElement[int]:
     return func.hashtextextended(name, 0)
-
-
-_LOCKS: Final = table("pg_locks", *map(column, ("locktype", "granted", "database", "classid", "objid")))
-_DATABASES: Final = table("pg_database", column("oid"), column("datname"))
-
-
-def is_not_locked(reader: RowReader, name: ColumnElement[str]) -> ColumnElement[bool]:
-    """Selects rows whose named lock (`hold_named_lock`) is free; on SQLite all of them."""
-    if not is_shared(reader.session.get_bind()):
-        return true()
-    here = select(_DATABASES.c.oid).where(_DATABASES.c.datname == func.current_database()).scalar_subquery()
-    mine = (_LOCKS.c.locktype == "advisory", _LOCKS.c.granted, _LOCKS.c.database == here)
-    high, low = (cast(_LOCKS.c[half], BigInteger) for half in ("classid", "objid"))
-    return ~exists().where(*mine, high.bitwise_lshift(literal_column("32")).bitwise_or(low) == _hash_lock_name(name))
 
 
 P = ParamSpec("P")

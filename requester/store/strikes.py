@@ -86,14 +86,6 @@ _FAILED: Final = select(Reputation.operator).where(
 )
 
 
-def list_strikes(reader: RowReader, operator: str) -> Sequence[Strike]:
-    """Returns all strikes of one operator, by job."""
-    return reader.session.scalars(_OF_OPERATOR, {"operator": operator}).all()
-
-
-_OF_OPERATOR: Final = select(Strike).where(Strike.operator == bindparam("operator")).order_by(Strike.job_id)
-
-
 def compute_strike_weight(row: Strike, now: float) -> float:
     return strikes.decay_strikes(_build_strikes(row), now).weight
 

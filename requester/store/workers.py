@@ -26,7 +26,6 @@ from sqlalchemy import (
 from gradmarket.market.rules import assignment, operators
 from gradmarket.market.rules import classes as classes_rule
 from gradmarket.market.rules.assignment import Candidate, Mixable, Party
-from gradmarket.market.rules.classes import SEEN_S
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.payment import AccountStanding
 from gradmarket.market.rules.strikes import BARRED_S
@@ -40,8 +39,6 @@ LIVE_S: Final = 45.0
 """Seconds after which a silent worker counts as gone; waiting polls keep theirs present (mark_present)."""
 HERE_S: Final = 3.0
 """Seconds after which an absent worker keeps no place from others; between two polls a worker is away for less."""
-MOST_TOLD: Final = 10_000
-"""Most workers whose memory is read."""
 EVERYBODY: Final = 2**31 - 1
 KNOWN: Final = Worker.accepted_at.is_not(None)
 
@@ -55,14 +52,6 @@ def build_party(row: Any) -> Party:
 def list_live_workers(reader: RowReader, now: float, most: int | None = None) -> Sequence[Worker]:
     """Returns the workers that were heard of within LIVE_S, at most `most` of them."""
     return reader.session.scalars(select(Worker).where(Worker.seen_at > now - LIVE_S).limit(most)).all()
-
-
-def list_reported_memory(reader: RowReader, now: float) -> Sequence[int]:
-    """Returns the memory that recently seen workers declare, in bytes: of those whose work was accepted once, if any,
-    since newcomers cost nothing to invent.
-    """
-    there = select(Worker.memory).where(Worker.seen_at > now - SEEN_S, Worker.memory > 0).limit(MOST_TOLD)
-    return reader.session.scalars(there.where(KNOWN)).all() or reader.session.scalars(there).all()
 
 
 def at_work(reader: RowReader, job_id: str, now: float) -> Sequence[Worker]:

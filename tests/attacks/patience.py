@@ -7,7 +7,7 @@ from contracts.rpc import call_json_rpc
 from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, TaskState
-from requester.chain import escrow
+from requester.features.stakes import compute_quorum_hash
 from tests.attacks.audits import ALWAYS, Auditor, finish
 from tests.attacks.registry import attack
 from tests.attacks.scene import QUICK, UNIT, Posted, Scene, funded
@@ -215,7 +215,7 @@ def joined(job: Posted, worker: ScriptedWorker) -> None:
     ledger, terms = job.scene.ledger, job.spec.stake
     assert terms is not None
     market = ledger.deployment.contract
-    joins = calls.join_job(market, job.chain_job, Amount(AT_RISK * UNIT), escrow.compute_quorum_hash(terms))
+    joins = calls.join_job(market, job.chain_job, Amount(AT_RISK * UNIT), compute_quorum_hash(terms))
     with_money(ledger, worker.key)
     for call in (calls.stake(market, Amount(STAKE * UNIT)), joins):
         require_receipt(execute_call(ledger.web3, worker.key, call))

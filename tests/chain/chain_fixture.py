@@ -16,13 +16,14 @@ from web3 import HTTPProvider, Web3
 from web3.types import RPCEndpoint, RPCResponse
 
 from contracts.ledger import Ledger
+from contracts.local import local_grant
 from contracts.rpc import call_json_rpc
 from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Outcome, Voucher
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, AuditState, BatchState, Digest, JobState, ReplicaState, TaskState, Units
 from requester.chain.chain_context import ChainContext, ChainPolicy, TransactionState
-from requester.chain.chain_worker import ChainWorker, local_grant
+from requester.chain.chain_worker import ChainWorker
 from requester.features import FEATURES
 from requester.features.audits.audit_tables import Audit
 from requester.features.reconcile import ReconcileFeature
@@ -30,7 +31,7 @@ from requester.store import earned_rows
 from requester.store.session import open_engine, sessions_of
 from requester.store.tables import Account, Batch, Earned, Job, Replica, Task, Transaction, Worker
 from requester.store.work import begin_work, open_reader
-from requester.wiring import extend_log
+from requester.wiring import extend_log, extend_opening, measure_stake
 from tests.chain.chain_differences import list_chain_differences
 from tests.databases import NewDatabase, new_sqlite
 from tests.kit.clock import Clock
@@ -86,6 +87,8 @@ class ChainFixture:
             grant=local_grant(self.ledger, address_of(self.key)),
             steps=tuple(step for feature in FEATURES for step in feature.chain_steps),
             extend_log=extend_log,
+            extend_opening=extend_opening,
+            measure_stake=measure_stake,
             correction=ReconcileFeature.correction,
             holder=f"life {next(self._lives)} of the fixture",
         )

@@ -7,7 +7,7 @@ from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.signing import address_of
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Hash
-from requester.chain import escrow
+from requester.features.stakes import compute_quorum_hash
 from tests.chain.chain_fixture import ChainFixture
 from tests.lanes import FULL
 from tests.onchain import HOUR, NewKey, with_money
@@ -30,7 +30,7 @@ def send(chain_fixture: ChainFixture, key: PrivateKey, *sent: calls.Call) -> Non
 def joins_with_stake(chain_fixture: ChainFixture, job_id: str, key: PrivateKey, quorum: Hash | None = None) -> Address:
     """The worker asks for work, and has AT_RISK of its STAKE at risk in the job."""
     market, chain_job = chain_fixture.chain.market, chain_fixture.job(job_id).chain_job or 0
-    named = quorum or escrow.compute_quorum_hash(Stakes.model_validate(TERMS))
+    named = quorum or compute_quorum_hash(Stakes.model_validate(TERMS))
     send(chain_fixture, with_money(chain_fixture.ledger, key), calls.stake(market, Amount(STAKE)))
     send(chain_fixture, key, calls.join_job(market, chain_job, Amount(AT_RISK), named))
     return chain_fixture.joins(job_id, key)

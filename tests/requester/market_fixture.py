@@ -55,9 +55,9 @@ from requester.store import earned_rows, identities, strikes
 from requester.store.answer_kind import explanation_of
 from requester.store.facts import Facts, as_json, layout_facts
 from requester.store.session import Sessions, sessions_of
-from requester.store.tables import Account, Base, Earned, Job, JobEvent, Replica, Round, Task, Worker
+from requester.store.tables import Account, Base, Earned, Job, JobEvent, Replica, Round, Strike, Task, Worker
 from requester.store.work import open_reader
-from requester.wiring import open_notifier
+from requester.wiring import extend_opening, measure_stake, open_notifier
 from tests.databases import NewDatabase, in_memory
 from tests.kit.behaviour import HONEST, Behaviour
 from tests.kit.clock import Clock
@@ -196,7 +196,16 @@ class MarketFixture:
 
     def _chain(self, sessions: Sessions, notifier: Notifier) -> ChainContext:
         begin, look = partial(open_work, sessions, notifier), partial(open_reader, sessions)
-        return ChainContext(begin, look, self.ledger, key_of("sender"), address_of(self.signer), self.clock)
+        return ChainContext(
+            begin,
+            look,
+            self.ledger,
+            key_of("sender"),
+            address_of(self.signer),
+            self.clock,
+            extend_opening=extend_opening,
+            measure_stake=measure_stake,
+        )
 
     def crash(self) -> None:
         """Everything in memory is lost; the files stay."""
@@ -454,9 +463,8 @@ class MarketFixture:
     def strikes(self, worker: SimWorker) -> int:
         with self.reading() as reader:
             operator = reader.get_one(Worker, worker.address).operator
-            return round(
-                sum(strikes.compute_strike_weight(row, self.clock()) for row in strikes.list_strikes(reader, operator))
-            )
+        rows = self.all(Strike, Strike.operator == operator)
+        return round(sum(strikes.compute_strike_weight(row, self.clock()) for row in rows))
 
     def earned(self) -> dict[str, int]:
         """Returns the earned units by worker, without dropped pay."""

@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as some
+
 from gradmarket.market.job import Publication
 from gradmarket.market.terms import JobState
+from requester.features.ready_jobs import find_common_memory, list_reported_memory
 from requester.stages import publish
-from requester.store import workers
 from requester.store.tables import Job, Worker
 from tests.lanes import FULL
 
@@ -37,7 +40,7 @@ def put_workers(market: Any, *memories: int, accepted_at: float | None = None) -
 
 def list_memory(market: Any) -> list[int]:
     with market.context.reading() as reader:
-        return sorted(workers.list_reported_memory(reader, market.context.clock()))
+        return sorted(list_reported_memory(reader, market.context.clock()))
 
 
 @FULL
@@ -59,3 +62,14 @@ def test_newcomers_choose_nothing_beside_workers_whose_work_was_accepted(new_flo
     assert list_memory(market) == [1, 2]
     put_workers(market, 7, 0, accepted_at=1.0)
     assert list_memory(market) == [7]
+
+
+@given(some.lists(some.integers(0, 9), max_size=12))
+def test_half_of_the_workers_with_known_memory_have_the_common_one(told: list[int]) -> None:
+    found, known = find_common_memory(told), [size for size in told if size]
+    if not known:
+        assert found is None
+        return
+    assert found is not None
+    assert 2 * sum(size >= found for size in known) >= len(known)
+    assert 2 * sum(size > found for size in known) < len(known)

@@ -3,7 +3,7 @@
 from gradmarket.market.rules import newcomers
 from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
 from requester.features.records.task_views import build_task_evidence
-from requester.store import strikes
+from requester.store.tables import Strike
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, scaled
 from tests.lanes import FULL
 from tests.requester.books import check_books
@@ -49,8 +49,7 @@ def test_commit_and_stall_is_withheld_with_a_strike(new_floor) -> None:  # type:
     assert market.state() == JobState.FINISHED
     assert market.replica(staller).state == ReplicaState.WITHHELD
     assert (market.strikes(staller), market.strikes(honest[0])) == (1, 0)
-    with market.reading() as reader:
-        (row,) = strikes.list_strikes(reader, staller.address)
+    (row,) = market.all(Strike, Strike.operator == staller.address)
     assert row.withheld == row.weight == 1.0
     assert market.earned() == {worker.address: PRICE for worker in honest}
     check_books(market)

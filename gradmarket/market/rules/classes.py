@@ -7,7 +7,6 @@ x86 processor. There such a processor of any class is of the class REPRODUCIBLE:
 checks them. Others keep their own class; a card takes no task, for it has no such kernels.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 from gradmarket.market.terms import REPRODUCIBLE
@@ -44,9 +43,3 @@ GRAIN: Final = 2**28
 def round_memory(size: int) -> int:
     """Returns a worker's statement about a device that takes steps of `size` bytes."""
     return size // GRAIN * GRAIN
-
-
-def find_common_memory(reported: Sequence[int]) -> int | None:
-    """Returns the most bytes that at least half of these workers have; None where none states any."""
-    known = sorted((size for size in reported if size > 0), reverse=True)
-    return known[(len(known) - 1) // 2] if known else None

@@ -15,6 +15,7 @@ from sqlalchemy import func, select, update
 from gradmarket.market.features.audits import class_checks
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import operators, overlap
+from gradmarket.market.rules.lifecycle import DIVERGED
 from gradmarket.market.rules.verifiers import tolerance
 from gradmarket.market.terms import AuditState, Digest, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire.poll import hash_of
@@ -27,7 +28,7 @@ from requester.features.audits.audit_views import load_audit_sketch
 from requester.features.reputation import reputations
 from requester.moves import blob_cleanup, resume, task_attempts, verdicts
 from requester.moves.ending import cancel_open_tasks
-from requester.store import ballots, earned_rows, in_hand, jobs
+from requester.store import ballots, earned_rows, in_hand, jobs, tasks
 from requester.store.in_hand import TaskInHand
 from requester.store.locks import lock_row
 from requester.store.tables import Earned, Job, Replica, Round, Task
@@ -68,7 +69,7 @@ def run(context: Context, task_id: str) -> float | None:
             work.set_state_now(audit, AuditState.FAILED if refuted else AuditState.PASSED, ended_at=now)
             if refuted and hand.task.state == TaskState.DIVERGED:
                 resume.repeat_by_others(context, work, hand, now)
-                resume.after_a_lie(context, work, hand.job)
+                _resume_after_lie(context, work, hand.job)
         elif lapsed:
             _lapse_audit(context, work, hand, audit, row, now)
         else:
@@ -100,7 +101,7 @@ def _judge_accepted(
         _apply_consequences(context, work, hand, row, now)
         copies.record_copied_answer(work, task, [replica.worker for replica in wrong], now)
         if diverged:
-            resume.after_a_lie(context, work, job)
+            _resume_after_lie(context, work, job)
     for other in copies.lock_equal_unaudited_tasks(work, task):
         create_audit(work, other, 1.0, copies.ALIKE, now)
 
@@ -213,7 +214,7 @@ def _lapse_audit(context: Context, work: Work, hand: TaskInHand, audit: Audit, r
     record_event(work, job.id, "audit_lapsed", now, **details)
     _apply_consequences(context, work, hand, row, now)
     if diverged:
-        resume.after_a_lie(context, work, job)
+        _resume_after_lie(context, work, job)
 
 
 def _vindicate_replica(context: Context, work: Work, job: Job, task: Task, replica: Replica, now: float) -> None:
@@ -256,3 +257,11 @@ def revoke_earnings(work: Work, task: Task, replicas: Sequence[Replica]) -> int:
     work.session.execute(unsettled.execution_options(synchronize_session=False))
     total: Any = work.session.scalar(select(func.coalesce(func.sum(Earned.units), 0)).where(*theirs))
     return int(total)
+
+
+def _resume_after_lie(context: Context, work: Work, job: Job) -> None:
+    """Resumes the job after a review revoked a diverged task, unless something else pauses it."""
+    paused_by_it = job.state == JobState.PAUSED and job.reason.startswith(DIVERGED)
+    if paused_by_it and not tasks.list_diverged_tasks(work, job.id):
+        work.set_state_now(job, JobState.RUNNING, reason="")
+        resume.record_resumption(work, job, context.clock())

@@ -3,12 +3,32 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sqlalchemy import ForeignKey, Index, String, bindparam, cast, delete, exists, or_, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    ForeignKey,
+    Index,
+    String,
+    bindparam,
+    cast,
+    column,
+    delete,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    table,
+    text,
+    true,
+    update,
+)
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import Digest, JobState, RoundState
-from requester.store.locks import is_not_locked
+from requester.store.locks import hash_lock_name
+from requester.store.session import is_shared
 from requester.store.tables import Base, BigKey, Job, JobBlob, Round, Task
 from requester.store.work import RowReader, Work
 
@@ -139,3 +159,17 @@ def names_blob(reader: RowReader, digest: str) -> bool:
     others = (exists().where(JobBlob.digest == digest), exists().where(Task.payload == digest))
     rounds = (Round.updated, Round.published_update, Round.optimizer_state, Round.parameters)
     return bool(reader.session.scalar(select(or_(part, *others, *(exists().where(one == digest) for one in rounds)))))
+
+
+_LOCKS: Final = table("pg_locks", *map(column, ("locktype", "granted", "database", "classid", "objid")))
+_DATABASES: Final = table("pg_database", column("oid"), column("datname"))
+
+
+def is_not_locked(reader: RowReader, name: ColumnElement[str]) -> ColumnElement[bool]:
+    """Selects rows whose named lock (`hold_named_lock`) is free; on SQLite all of them."""
+    if not is_shared(reader.session.get_bind()):
+        return true()
+    here = select(_DATABASES.c.oid).where(_DATABASES.c.datname == func.current_database()).scalar_subquery()
+    mine = (_LOCKS.c.locktype == "advisory", _LOCKS.c.granted, _LOCKS.c.database == here)
+    high, low = (cast(_LOCKS.c[half], BigInteger) for half in ("classid", "objid"))
+    return ~exists().where(*mine, high.bitwise_lshift(literal_column("32")).bitwise_or(low) == hash_lock_name(name))

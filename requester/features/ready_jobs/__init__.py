@@ -1,11 +1,16 @@
 """Ready jobs: architectures and a dataset that come with the service, so that a job can be posted with curl alone."""
 
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import select
+
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, NotFound
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import DocumentModel, ReadyData, ReadyModel
-from gradmarket.market.rules.classes import find_common_memory
+from gradmarket.market.rules.classes import SEEN_S
 from gradmarket.market.step import Step
 from gradmarket.ready_data import digits
 from gradmarket.runner import Runner
@@ -18,7 +23,12 @@ from requester.context import Context
 from requester.feature import Feature
 from requester.model_runner import PUBLISHING, ModelRunner, PublishedModel
 from requester.moves import blob_cleanup
-from requester.store import workers
+from requester.store.tables import Worker
+from requester.store.work import RowReader
+from requester.store.workers import KNOWN
+
+MOST_TOLD: Final = 10_000
+"""Most workers whose memory is read."""
 
 
 def publish_ready_model(
@@ -81,6 +91,20 @@ def store_ready_partitions(context: Context, manifest: Manifest) -> None:
             raise NotFound(f"blob {digest} is gone")
 
 
+def list_reported_memory(reader: RowReader, now: float) -> Sequence[int]:
+    """Returns the memory that recently seen workers declare, in bytes: of those whose work was accepted once, if any,
+    since newcomers cost nothing to invent.
+    """
+    there = select(Worker.memory).where(Worker.seen_at > now - SEEN_S, Worker.memory > 0).limit(MOST_TOLD)
+    return reader.session.scalars(there.where(KNOWN)).all() or reader.session.scalars(there).all()
+
+
+def find_common_memory(reported: Sequence[int]) -> int | None:
+    """Returns the most bytes that at least half of these workers have; None where none states any."""
+    known = sorted((size for size in reported if size > 0), reverse=True)
+    return known[(len(known) - 1) // 2] if known else None
+
+
 class ReadyJobsFeature(Feature):
     name = "ready_jobs"
 
@@ -95,5 +119,5 @@ class ReadyJobsFeature(Feature):
         if not isinstance(spec.model, ReadyModel):
             return None
         with context.reading() as reader:
-            room = find_common_memory(workers.list_reported_memory(reader, context.clock()))
+            room = find_common_memory(list_reported_memory(reader, context.clock()))
         return publish_ready_model(context.modelling, context.blobs, spec, manifest, room)

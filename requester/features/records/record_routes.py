@@ -19,10 +19,16 @@ from requester.features.answer_cache import CachedAnswers, Source
 from requester.features.records import job_counts, record_lists, worker_figures
 from requester.features.records.earning_routes import Address
 from requester.features.records.job_counts import traffic_of
-from requester.features.records.record_views import payment_view, reputation_view, settlement_view, strikes_view
+from requester.features.records.record_views import (
+    list_strikes,
+    payment_view,
+    reputation_view,
+    settlement_view,
+    strikes_view,
+)
 from requester.features.records.worker_figures import History
 from requester.features.reputation import reputations
-from requester.store import disclosure, jobs, progress, strikes, workers
+from requester.store import disclosure, jobs, progress, workers
 from requester.store.tables import Earned, Worker
 from requester.store.work import RowReader
 
@@ -95,7 +101,7 @@ def worker(context: Here, request: Request, source: Source, address: Address) ->
             determinism_class=row.determinism_class,
             seen_at=format_time(row.seen_at),
             joined_at=format_time(row.joined_at),
-            strikes=[strikes_view(record, now) for record in strikes.list_strikes(reader, row.operator)],
+            strikes=[strikes_view(record, now) for record in list_strikes(reader, row.operator)],
             operator=row.operator,
             proven=row.operator == row.payout,
             barred=bool(workers.list_barred_keys(reader, [row], now)),

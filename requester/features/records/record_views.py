@@ -1,8 +1,9 @@
 """Views of earnings, settlements, strikes, records and workers."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
-from sqlalchemy import Row
+from sqlalchemy import Row, bindparam, select
 
 from gradmarket.market.features.records import PaymentView
 from gradmarket.market.terms import ReplicaState
@@ -12,6 +13,7 @@ from requester.api.job_views import format_amount, format_hex, format_time
 from requester.features.reputation import reputations
 from requester.store import strikes
 from requester.store.tables import Batch, Reputation, Strike, Transaction
+from requester.store.work import RowReader
 
 
 def job_worker_view(account: Row[*tuple[Any, ...]], unit: str, states: dict[str, int]) -> JobWorkerView:
@@ -61,6 +63,14 @@ def settlement_view(batch: Batch, tx: Transaction | None, unit: str) -> Settleme
         gradients=batch.gradients,
         amount=format_amount(batch.units, unit),
     )
+
+
+def list_strikes(reader: RowReader, operator: str) -> Sequence[Strike]:
+    """Returns all strikes of one operator, by job."""
+    return reader.session.scalars(_OF_OPERATOR, {"operator": operator}).all()
+
+
+_OF_OPERATOR: Final = select(Strike).where(Strike.operator == bindparam("operator")).order_by(Strike.job_id)
 
 
 def strikes_view(row: Strike, now: float) -> StrikesView:

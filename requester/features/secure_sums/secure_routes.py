@@ -16,7 +16,8 @@ from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.features.secure_sums import secure_messages
 from requester.features.secure_sums.secure_messages import StepAsked, StepDoor
-from requester.notifier import rung_within, sum_topic
+from requester.features.secure_sums.sum_rows import sum_topic
+from requester.notifier import rung_within
 
 router = APIRouter(prefix="/v1/work/aggregations", tags=["work"])
 

@@ -31,9 +31,8 @@ from gradmarket.market.terms import Digest, JobState
 from requester.context import Context
 from requester.features.secure_sums import sum_rows
 from requester.features.secure_sums.secure_tables import SecureSum
-from requester.features.secure_sums.sum_rows import MASKED, SUMMED
+from requester.features.secure_sums.sum_rows import MASKED, SUMMED, sum_topic
 from requester.moves import blob_cleanup
-from requester.notifier import sum_topic
 from requester.store import jobs, unneeded
 from requester.store.facts import layout_of
 from requester.store.locks import lock_row

@@ -234,3 +234,8 @@ def first_under_way(reader: RowReader, job_id: str) -> Round | None:
 
 
 _FIRST_UNDER_WAY: Final = select(Round).where(*ROUNDS_UNDER_WAY).order_by(Round.number).limit(1)
+
+
+def sum_topic(job_id: str) -> str:
+    """Returns the topic that is notified when a step of a job's secure aggregation ends."""
+    return f"sum:{job_id}"

@@ -43,7 +43,8 @@ class ToleranceFeature(AuditingFeature):
     def round_closing(self, work: Work, job: Job, row: Round, merged: MergedRound, now: float) -> None:
         spec = jobs.load_spec(job)
         if spec.verifier.sketched:
-            trusted_runs.drop_sketches(work, job.id, TrustedRun.round < blob_cleanup.oldest_kept(spec, row.number))
+            first_kept = row.number - blob_cleanup.kept_newest(spec) + 2  # whose parameters are still kept
+            trusted_runs.drop_sketches(work, job.id, TrustedRun.round < first_kept)
 
     def rounds_undone(self, context: Context, work: Work, job: Job, first: int, now: float) -> None:
         spec = jobs.load_spec(job)

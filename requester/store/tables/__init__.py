@@ -24,11 +24,7 @@ from requester.store.tables.job_tables import (
     UploadedBlob,
 )
 from requester.store.tables.money_tables import Account, Batch, Earned, Transaction
-from requester.store.tables.task_tables import Replica, Task, Wave, Worker
-from requester.store.tables.trust_tables import (
-    Reputation,
-    Strike,
-)
+from requester.store.tables.task_tables import Replica, Reputation, Strike, Task, Wave, Worker
 
 __all__ = [
     "Account",

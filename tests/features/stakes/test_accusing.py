@@ -9,7 +9,7 @@ from contracts.ledger import Ledger
 from gradmarket.market.signing import address_of
 from gradmarket.market.stakes import compute_accusation_event
 from gradmarket.market.terms import AccusationState, Amount, Hash
-from requester.chain import escrow
+from requester.features.stakes import compute_quorum_hash
 from requester.features.stakes.accusing import advance_accusations as accusing_step
 from requester.store import jobs
 from requester.store.tables import JobEvent, Task
@@ -27,7 +27,7 @@ class StakeCourt(Court):
         terms = jobs.load_spec(self.chain_fixture.job(self.job)).stake
         assert terms is not None
         self.send(self.worker, calls.stake(self.market, Amount(STAKE)))
-        quorum = escrow.compute_quorum_hash(terms)
+        quorum = compute_quorum_hash(terms)
         self.send(self.worker, calls.join_job(self.market, self.chain_job, Amount(AT_RISK), quorum))
 
     def audit_fails(self, tasks: int = 1) -> None:

@@ -1,6 +1,7 @@
 """The facts of the worker's own folder: earned, in hand, rejected, and not yet paid by a voucher."""
 
 import fcntl
+import json
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -156,7 +157,11 @@ class OwnFolder:
         )
 
     def _list_cards(self) -> Iterator[CardLoad]:
-        for device, uuid in durable.load_cards(self._folder).items():
+        try:
+            cards: dict[str, str] = json.loads((self._folder / durable.CARDS).read_bytes())
+        except (FileNotFoundError, ValueError):  # none, or spoilt by a power cut
+            return
+        for device, uuid in cards.items():
             if (load := self._management.read_load(uuid)) is not None:
                 yield replace(load, name=f"{device} ({load.name})")
 
