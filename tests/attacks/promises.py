@@ -17,9 +17,9 @@ def taken(scene: Scene, end: ReplicaState | None, reply: int | None) -> str:
     """Returns the requester's gain and payments, by the chain, and the worker's state."""
     honest = market(scene)
     breaker = Breaker(honest.job, honest.publication, honest.blobs, end=end, reply=reply)
-    desk, journal = worked(scene, breaker)
+    context, journal = worked(scene, breaker)
     ledger, job = honest.job.ledger, honest.job.id
-    paid = ledger.account(job, address_of(desk.wallet.key)).credited
+    paid = ledger.account(job, address_of(context.wallet.key)).credited
     stopped = "the worker stopped" if "Stopped: 1 gradients are not paid" in journal else "the worker goes on"
     unpaid = len(breaker.roots) - paid // breaker.price
     return f"payloads taken {len(breaker.roots)} of {breaker.most}; paid {paid}; unpaid {unpaid}; {stopped}"

@@ -43,25 +43,25 @@ def hostile(kind: type[FakeMarket], scene: Scene) -> FakeMarket:
 def another_secret_than_promised(scene: Scene) -> str:
     """The worker checks the opened link against the offer's anchor before it reveals anything."""
     stranger = hostile(Grinder, scene)
-    desk, _ = worked(scene, stranger)
+    context, _ = worked(scene, stranger)
     reveals = sum(len(said.reveals) for said in stranger.asked)
-    return f"{taken(stranger)}; reveals {reveals}; grievance {grievance(desk)}"
+    return f"{taken(stranger)}; reveals {reveals}; grievance {grievance(context)}"
 
 
 @attack("requester takes a gradient unpaid", "gradients taken 1, uploads 1; unpaid 1; the worker stopped")
 def no_voucher_for_a_gradient(scene: Scene) -> str:
     stranger = hostile(Taker, scene)
-    desk, journal = worked(scene, stranger)
+    context, journal = worked(scene, stranger)
     stopped = "the worker stopped" if "Stopped: 1 gradients are not paid" in journal else "the worker goes on"
-    return f"{taken(stranger)}; unpaid {desk.account_store.unpaid(desk.signer)}; {stopped}"
+    return f"{taken(stranger)}; unpaid {context.account_store.unpaid(context.signer)}; {stopped}"
 
 
 @attack("requester under-reports acceptance", "gradients taken 1, uploads 1; unpaid 1; the worker stopped")
 def a_voucher_for_less_than_was_accepted(scene: Scene) -> str:
     stranger = hostile(UnderReporter, scene)
-    desk, journal = worked(scene, stranger)
+    context, journal = worked(scene, stranger)
     stopped = "the worker stopped" if "Stopped: 1 gradients are not paid" in journal else "the worker goes on"
-    return f"{taken(stranger)}; unpaid {desk.account_store.unpaid(desk.signer)}; {stopped}"
+    return f"{taken(stranger)}; unpaid {context.account_store.unpaid(context.signer)}; {stopped}"
 
 
 @attack(

@@ -40,7 +40,7 @@ from graphdoc.encoding import canonical
 from tests.attacks.scripted_worker import ScriptedWorker
 from tests.attacks.tiny import ROWS, document, table
 from tests.kit.behaviour import HONEST, Behaviour, Spoil
-from tests.kit.desk import OneChildRunner
+from tests.kit.worker_context import OneChildRunner
 from tests.onchain import DEPLOYER, ETHER
 from tests.ops.served import Served, served
 from tests.patience import wait_until

@@ -7,7 +7,7 @@ from typing import Any
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.job import JobSpec, Publication
 from tests.attacks.scene import Scene
-from tests.kit.desk import fund_job, open_desk
+from tests.kit.worker_context import fund_job, open_worker_context
 from tests.worker.fake_market import PRICE, FakeMarket
 from worker.markets.loop import Loop
 from worker.markets.worker_context import WorkerContext
@@ -33,18 +33,18 @@ def market(scene: Scene, document: bytes | None = None, parameters: bytes | None
 
 
 def worked(scene: Scene, stranger: FakeMarket, turns: int = TURNS) -> tuple[WorkerContext, str]:
-    """The worker's desk after `turns` turns for this market, and its journal."""
+    """The worker's context after `turns` turns for this market, and its journal."""
     rpc = str(scene.ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
     with TemporaryDirectory() as name, scene.lend_runner() as runner:
         folder = Path(name)
-        with open_desk(stranger, rpc, runner, scene.rich(), folder) as desk:
-            loop = Loop(desk, InFlightFolder(folder / "held"))
+        with open_worker_context(stranger, rpc, runner, scene.rich(), folder) as context:
+            loop = Loop(context, InFlightFolder(folder / "held"))
             for _ in range(turns):
                 loop.turn()
-            return desk, (folder / "journal").read_text()
+            return context, (folder / "journal").read_text()
 
 
-def grievance(desk: WorkerContext) -> str:
+def grievance(context: WorkerContext) -> str:
     """Its first word, or none."""
-    found = desk.account_store.dealings(desk.signer).grievances
+    found = context.account_store.dealings(context.signer).grievances
     return found[0].split()[0] if found else "none"

@@ -1,5 +1,5 @@
 """A market in one thread, as tests of the kernel have it."""
 
-from tests.requester.conftest import floor_ledger, new_floor
+from tests.requester.conftest import market_ledger, new_market
 
-__all__ = ["floor_ledger", "new_floor"]
+__all__ = ["market_ledger", "new_market"]

@@ -12,7 +12,7 @@ from tests.goldens import read_golden
 from tests.goldens.__main__ import describe_api
 from tests.goldens.reflected import reflect_schema
 from tests.goldens.traces import JOBS, TransactionTrace, trace_job
-from tests.requester.conftest import NewFloor
+from tests.requester.conftest import NewMarket
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -30,8 +30,8 @@ def test_the_database_has_the_committed_schema(new_database: NewDatabase, tmp_pa
     engine.dispose()
 
 
-def test_another_order_of_statements_is_another_trace(new_floor: NewFloor) -> None:
-    market = new_floor()
+def test_another_order_of_statements_is_another_trace(new_market: NewMarket) -> None:
+    market = new_market()
 
     def traced(*asked: Select[tuple[int]]) -> list[str]:
         trace = TransactionTrace()

@@ -1,4 +1,4 @@
-"""A floor of the test's own."""
+"""A market of the test's own."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -10,23 +10,23 @@ import pytest
 from contracts.ledger import Ledger
 from tests.databases import NewDatabase
 from tests.kit.unchained import unchained
-from tests.requester.market_fixture import MarketFixture, folder_for_floor
+from tests.requester.market_fixture import MarketFixture, market_folder
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 
 
 @pytest.fixture(scope="session")
-def floor_ledger() -> Ledger:
+def market_ledger() -> Ledger:
     return unchained()
 
 
 @pytest.fixture
-def new_floor(floor_ledger: Ledger, new_database: NewDatabase) -> Iterator[NewFloor]:
+def new_market(market_ledger: Ledger, new_database: NewDatabase) -> Iterator[NewMarket]:
     with ExitStack() as stack:
 
         def make(**spec: Any) -> MarketFixture:
-            folder = stack.enter_context(folder_for_floor())
-            market = MarketFixture(Path(folder), floor_ledger, new_database, **spec)
+            folder = stack.enter_context(market_folder())
+            market = MarketFixture(Path(folder), market_ledger, new_database, **spec)
             stack.callback(market.close)
             return market
 
@@ -34,9 +34,9 @@ def new_floor(floor_ledger: Ledger, new_database: NewDatabase) -> Iterator[NewFl
 
 
 @pytest.fixture
-def leased(new_floor) -> MarketFixture:  # type: ignore[no-untyped-def]
+def leased(new_market) -> MarketFixture:  # type: ignore[no-untyped-def]
     """Three workers hold a lease on the only task."""
-    market: MarketFixture = new_floor()
+    market: MarketFixture = new_market()
     for _ in range(3):
         market.worker()
     market.gather()

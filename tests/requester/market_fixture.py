@@ -92,7 +92,7 @@ def usual_settings() -> RequesterSettings:
     return RequesterSettings()
 
 
-def folder_for_floor() -> TemporaryDirectory[str]:
+def market_folder() -> TemporaryDirectory[str]:
     return TemporaryDirectory(dir=in_memory())
 
 

@@ -85,7 +85,7 @@ class WindowWorker(SimWorker):
 
     @property
     def task_layout(self) -> Any:
-        return replace(self.floor_layout, leaves=LEAVES)
+        return replace(self.answer_layout, leaves=LEAVES)
 
     def _task(self, offer: OfferFields) -> TaskRun:
         state = tensors.unpack_tensors(self.market.context.blobs.read(digest_of(offer.parameters)))

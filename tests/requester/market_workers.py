@@ -149,7 +149,7 @@ class SimWorker(Scripted):
         return self.market.context.domain
 
     def sketched_layout(self, held: Held) -> payload_layout.Layout | None:
-        return self.floor_layout if held.lease.job in self.market.sketched else None
+        return self.answer_layout if held.lease.job in self.market.sketched else None
 
     def new_salt(self, held: Held) -> Hash:
         return Hash(keccak(text=held.lease.replica))
@@ -160,10 +160,10 @@ class SimWorker(Scripted):
         return self.encode(answer, offer.seed)
 
     def encode(self, answer: Arrays, seed: bytes) -> bytes:
-        return bytes(payload.encode_payload(self.floor_layout, answer, load_codec("fp32"), seed))
+        return bytes(payload.encode_payload(self.answer_layout, answer, load_codec("fp32"), seed))
 
     @property
-    def floor_layout(self) -> payload_layout.Layout:
+    def answer_layout(self) -> payload_layout.Layout:
         return payload_layout.Layout(
             (
                 payload_layout.LayoutEntry("loss", (), "loss"),

@@ -21,9 +21,9 @@ ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}, "ta
 
 
 @pytest.fixture
-def alone(new_floor) -> MarketFixture:  # type: ignore[no-untyped-def]
+def alone(new_market) -> MarketFixture:  # type: ignore[no-untyped-def]
     """One worker with a lease of a task that nobody else votes on."""
-    market: MarketFixture = new_floor(**ALONE)
+    market: MarketFixture = new_market(**ALONE)
     market.worker()
     market.gather()
     return market

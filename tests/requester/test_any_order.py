@@ -18,7 +18,7 @@ from requester.exchange import outbox, poll
 from tests.databases import NewDatabase
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, Behaviour
 from tests.requester.books import check_books
-from tests.requester.market_fixture import MarketFixture, folder_for_floor
+from tests.requester.market_fixture import MarketFixture, market_folder
 from tests.requester.market_workers import SimWorker
 
 SPEC: dict[str, Any] = {"rounds": 2, "tasks_per_round": 2}
@@ -30,8 +30,10 @@ HONEST_WORKERS, CHEATERS = 4, 2
 WORKERS = st.integers(0, HONEST_WORKERS + CHEATERS - 1)
 
 
-def new_market(stack: ExitStack, ledger: Ledger, database: NewDatabase, honest: int, cheaters: int) -> MarketFixture:
-    folder = stack.enter_context(folder_for_floor())
+def open_random_market(
+    stack: ExitStack, ledger: Ledger, database: NewDatabase, honest: int, cheaters: int
+) -> MarketFixture:
+    folder = stack.enter_context(market_folder())
     market = MarketFixture(Path(folder), ledger, database, settings=PATIENT, **SPEC)
     stack.callback(market.close)
     for _ in range(honest):
@@ -51,7 +53,7 @@ class Market(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.stack = ExitStack()
-        self.market = new_market(self.stack, self.ledger, self.database, HONEST_WORKERS, CHEATERS)
+        self.market = open_random_market(self.stack, self.ledger, self.database, HONEST_WORKERS, CHEATERS)
         self.said: list[tuple[SimWorker, PollRequest]] = []
 
     def worker(self, index: int) -> SimWorker:
@@ -142,13 +144,15 @@ class Market(RuleBasedStateMachine):
 
 
 @pytest.mark.hypothesis
-def test_any_order(floor_ledger: Ledger, new_database: NewDatabase, request: pytest.FixtureRequest) -> None:
+def test_any_order(market_ledger: Ledger, new_database: NewDatabase, request: pytest.FixtureRequest) -> None:
     with ExitStack() as stack:
-        calm = new_market(stack, floor_ledger, new_database, honest=3, cheaters=0)
+        calm = open_random_market(stack, market_ledger, new_database, honest=3, cheaters=0)
         calm.play()
         undisturbed = calm.final_parameters()
     chaos = type(
-        "Chaos", (Market,), {"ledger": floor_ledger, "database": staticmethod(new_database), "undisturbed": undisturbed}
+        "Chaos",
+        (Market,),
+        {"ledger": market_ledger, "database": staticmethod(new_database), "undisturbed": undisturbed},
     )
     database = request.node.callspec.params["new_database"]
     few = settings(

@@ -28,8 +28,8 @@ def leased(market: MarketFixture) -> set[str]:
     return {replica.worker for replica in market.replicas()}
 
 
-def test_a_worker_without_a_reservation_gets_no_lease_and_the_job_has_the_reason(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_worker_without_a_reservation_gets_no_lease_and_the_job_has_the_reason(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     workers = [market.worker(reserved=PRICE - 1) for _ in range(3)]
     market.gather()
     assert market.replicas() == []
@@ -38,8 +38,8 @@ def test_a_worker_without_a_reservation_gets_no_lease_and_the_job_has_the_reason
 
 
 @FULL
-def test_a_reservation_covers_what_is_in_flight_and_what_was_earned(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=4, tasks_per_round=1)
+def test_a_reservation_covers_what_is_in_flight_and_what_was_earned(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=4, tasks_per_round=1)
     poor = market.worker(reserved=2 * PRICE)
     rich = [market.worker(), market.worker(), market.worker()]
     market.play()
@@ -50,8 +50,8 @@ def test_a_reservation_covers_what_is_in_flight_and_what_was_earned(new_floor) -
     check_books(market)
 
 
-def test_one_price_reserved_is_one_lease_at_a_time(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(tasks_per_round=3)
+def test_one_price_reserved_is_one_lease_at_a_time(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(tasks_per_round=3)
     for _ in range(3):
         market.worker(reserved=PRICE).capacity = 3
     market.gather()
@@ -59,8 +59,8 @@ def test_one_price_reserved_is_one_lease_at_a_time(new_floor) -> None:  # type: 
     assert all(len(market.replicas(worker)) == 1 for worker in market.workers)
 
 
-def test_a_worker_holds_no_more_leases_than_it_asked_for(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(tasks_per_round=4, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
+def test_a_worker_holds_no_more_leases_than_it_asked_for(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(tasks_per_round=4, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     greedy = market.worker()
     greedy.capacity = 2
     modest = [market.worker()]
@@ -69,18 +69,18 @@ def test_a_worker_holds_no_more_leases_than_it_asked_for(new_floor) -> None:  # 
     assert all(len(market.replicas(worker)) == 1 for worker in modest)
 
 
-def test_a_second_task_is_given_once_nobody_there_has_none(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_second_task_is_given_once_nobody_there_has_none(new_market) -> None:  # type: ignore[no-untyped-def]
     """Else one worker computes a round's tasks one after the other, and the others wait for it."""
     alone = {"name": "fixed", "replicas": 1, "max_replicas": 1}
-    market = new_floor(tasks_per_round=5, replication=alone)
+    market = new_market(tasks_per_round=5, replication=alone)
     for _ in range(4):
         market.worker().send_poll(capacity=4)
     assert assign.run(market.context, market.job) is None
     assert sorted(len(market.replicas(worker)) for worker in market.workers) == [1, 1, 1, 2]
 
 
-def test_a_task_begins_whole_or_not_at_all(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(tasks_per_round=2)
+def test_a_task_begins_whole_or_not_at_all(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(tasks_per_round=2)
     workers = [market.worker() for _ in range(5)]
     market.gather()
     idle = [worker for worker in workers if not market.replicas(worker)]
@@ -91,8 +91,8 @@ def test_a_task_begins_whole_or_not_at_all(new_floor) -> None:  # type: ignore[n
     assert market.state() == JobState.FINISHED
 
 
-def test_a_worker_that_wants_a_higher_price_or_another_job_gets_none(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(tasks_per_round=2)
+def test_a_worker_that_wants_a_higher_price_or_another_job_gets_none(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(tasks_per_round=2)
     dear, elsewhere, *content = [market.worker() for _ in range(5)]
     dear.send_poll(min_price=PRICE + 1)
     elsewhere.send_poll(jobs=["00000000000000bb"])
@@ -105,8 +105,8 @@ def test_a_worker_that_wants_a_higher_price_or_another_job_gets_none(new_floor) 
 
 
 @pytest.mark.parametrize("said", [{"jobs": ["00000000000000bb"]}, {"min_price": PRICE + 1}], ids=["job", "price"])
-def test_workers_of_other_jobs_or_higher_prices_keep_no_newcomer_out(new_floor, said: dict[str, Any]) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_workers_of_other_jobs_or_higher_prices_keep_no_newcomer_out(new_market, said: dict[str, Any]) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     known = [market.worker() for _ in range(3)]
     market.play(*known)
     assert market.state() == JobState.FINISHED
@@ -123,9 +123,9 @@ def test_workers_of_other_jobs_or_higher_prices_keep_no_newcomer_out(new_floor, 
 
 @pytest.mark.parametrize("said", [{"min_price": PRICE + 1}, {"min_prices": {"00000000000000aa": 2**63 - 1}}])
 def test_a_job_that_pays_too_little_for_its_workers_has_that_reason(  # type: ignore[no-untyped-def]
-    new_floor, said: dict[str, Any]
+    new_market, said: dict[str, Any]
 ) -> None:
-    market = new_floor(rounds=2)
+    market = new_market(rounds=2)
     known = [market.worker() for _ in range(3)]
     market.until(lambda: len(market.rounds()) == 2, *known)
     for worker in known:
@@ -139,8 +139,8 @@ def test_a_job_that_pays_too_little_for_its_workers_has_that_reason(  # type: ig
     assert "needs" not in market.why_waiting()
 
 
-def test_a_worker_of_another_class_gets_none(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_worker_of_another_class_gets_none(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     other = market.worker(determinism_class="another gpu")
     same = [market.worker() for _ in range(3)]
     market.play()
@@ -150,8 +150,8 @@ def test_a_worker_of_another_class_gets_none(new_floor) -> None:  # type: ignore
     assert market.the_job().determinism_class == CLASS
 
 
-def test_a_task_stays_in_its_class_when_the_job_changes_to_another(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(deadlines={"lease_s": 300, "wave_s": 300, "upload_s": 30})
+def test_a_task_stays_in_its_class_when_the_job_changes_to_another(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(deadlines={"lease_s": 300, "wave_s": 300, "upload_s": 30})
     for behaviour in (HONEST, NOISE, SIGN_FLIP):
         market.worker(behaviour, determinism_class="old")
     market.until(lambda: market.events("split"))
@@ -167,8 +167,8 @@ def test_a_task_stays_in_its_class_when_the_job_changes_to_another(new_floor) ->
     }
 
 
-def test_a_worker_without_a_class_gets_none(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_worker_without_a_class_gets_none(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     for _ in range(3):
         market.worker(determinism_class="")
     market.gather()
@@ -176,8 +176,8 @@ def test_a_worker_without_a_class_gets_none(new_floor) -> None:  # type: ignore[
     assert "needs 3 separate workers of one determinism class, has 0" in market.why_waiting()
 
 
-def test_sybils_of_one_payout_do_not_pin_the_class(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_sybils_of_one_payout_do_not_pin_the_class(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     first = market.worker(determinism_class="sybil")
     for _ in range(9):
         market.worker(determinism_class="sybil", payout=first.address)
@@ -190,8 +190,8 @@ def test_sybils_of_one_payout_do_not_pin_the_class(new_floor) -> None:  # type: 
     assert market.earned() == {worker.address: PRICE for worker in honest}
 
 
-def test_a_class_whose_workers_are_gone_is_given_up(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=2)
+def test_a_class_whose_workers_are_gone_is_given_up(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=2)
     gone = [market.worker(determinism_class="gone") for _ in range(3)]
     market.until(lambda: len(market.rounds()) == 2)
     market.workers = [market.worker() for _ in range(3)]
@@ -203,8 +203,8 @@ def test_a_class_whose_workers_are_gone_is_given_up(new_floor) -> None:  # type:
 
 
 @FULL
-def test_suspended_workers_do_not_pin_the_class(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(settings={"max_strikes": 1})
+def test_suspended_workers_do_not_pin_the_class(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(settings={"max_strikes": 1})
     stallers = [market.worker(determinism_class="staller") for _ in range(3)]
     market.gather()
     for staller in stallers:
@@ -216,9 +216,9 @@ def test_suspended_workers_do_not_pin_the_class(new_floor) -> None:  # type: ign
 
 
 @FULL
-def test_polling_ten_times_as_often_wins_no_more_tasks(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_polling_ten_times_as_often_wins_no_more_tasks(new_market) -> None:  # type: ignore[no-untyped-def]
     """While all idle workers have asked, the draw ignores the order and number of their polls."""
-    market = new_floor(rounds=12, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
+    market = new_market(rounds=12, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     eager, *calm = [market.worker() for _ in range(4)]
 
     def turn(worker: SimWorker) -> None:
@@ -241,8 +241,8 @@ def test_polling_ten_times_as_often_wins_no_more_tasks(new_floor) -> None:  # ty
     assert sum(bool(market.account(worker).earned) for worker in calm) >= 2
 
 
-def test_a_draw_waits_a_moment_for_idle_workers_that_have_not_asked_yet(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_draw_waits_a_moment_for_idle_workers_that_have_not_asked_yet(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     for _ in range(4):
         worker = market.worker(HONEST)
         worker.send_poll(capacity=0)
@@ -256,8 +256,8 @@ def test_a_draw_waits_a_moment_for_idle_workers_that_have_not_asked_yet(new_floo
     assert leased(market) == {worker.address for worker in market.workers[:3]}
 
 
-def test_the_stage_rests_while_nobody_that_asks_may_be_drawn(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_the_stage_rests_while_nobody_that_asks_may_be_drawn(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     for _ in range(3):
         market.worker(reserved=0).send_poll()
     wait, moved = engine.sweep_once(market.context, assign)
@@ -266,8 +266,8 @@ def test_the_stage_rests_while_nobody_that_asks_may_be_drawn(new_floor) -> None:
     assert market.task().state == TaskState.OPEN
 
 
-def test_a_job_whose_money_lies_with_gone_workers_has_that_reason(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
+def test_a_job_whose_money_lies_with_gone_workers_has_that_reason(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     with market.context.begin() as work:
         lock_row(work, Job, market.job).deposited = 50 * PRICE
     market.worker(reserved=30 * PRICE)
@@ -281,9 +281,9 @@ def test_a_job_whose_money_lies_with_gone_workers_has_that_reason(new_floor) -> 
     assert "gone" not in market.why_waiting(), "there is money for one more"
 
 
-def test_a_polling_worker_has_no_account_until_its_turn_in_a_job_it_wants(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_polling_worker_has_no_account_until_its_turn_in_a_job_it_wants(new_market) -> None:  # type: ignore[no-untyped-def]
     """Many that work elsewhere on the same market would hold all of a small job's escrow."""
-    market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
+    market = new_market(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     worker, *others = [market.worker() for _ in range(3)]
     with market.context.begin() as work:
         work.session.execute(delete(Account))
@@ -297,9 +297,9 @@ def test_a_polling_worker_has_no_account_until_its_turn_in_a_job_it_wants(new_fl
     assert next_covered(market) == [worker.address]
 
 
-def test_newcomers_that_gave_their_places_back_keep_no_money_from_the_others(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_newcomers_that_gave_their_places_back_keep_no_money_from_the_others(new_market) -> None:  # type: ignore[no-untyped-def]
     """Three that claim a task cannot be computed, and go on asking, would hold up a job that only newcomers serve."""
-    market = new_floor()
+    market = new_market()
     claimants = [market.worker() for _ in range(3)]
     market.gather()
     others = [market.worker(reserved=0) for _ in range(3)]
@@ -313,9 +313,9 @@ def test_newcomers_that_gave_their_places_back_keep_no_money_from_the_others(new
 
 
 @FULL
-def test_a_split_reserves_for_more_newcomers_than_a_round_begins_with(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_split_reserves_for_more_newcomers_than_a_round_begins_with(new_market) -> None:  # type: ignore[no-untyped-def]
     """Otherwise a cheat at work, and workers that joined after it, keep the money from those that would outvote it."""
-    market = new_floor(replication={"name": "fixed", "replicas": 3, "max_replicas": 7})
+    market = new_market(replication={"name": "fixed", "replicas": 3, "max_replicas": 7})
     for behaviour in (NOISE, COMMIT_AND_STALL, COMMIT_AND_STALL):
         market.worker(behaviour, reserved=PRICE)
     market.gather()
@@ -332,9 +332,9 @@ def test_a_split_reserves_for_more_newcomers_than_a_round_begins_with(new_floor)
 
 
 @pytest.mark.parametrize("said", [{"capacity": 0}, {"jobs": ["00000000000000bb"]}], ids=["no room", "another job"])
-def test_covered_newcomers_that_cannot_be_drawn_keep_no_money_from_others(new_floor, said: dict[str, Any]) -> None:  # type: ignore[no-untyped-def]
+def test_covered_newcomers_that_cannot_be_drawn_keep_no_money_from_others(new_market, said: dict[str, Any]) -> None:  # type: ignore[no-untyped-def]
     """They would hold up a job that only newcomers serve, and never risk a stall."""
-    market = new_floor()
+    market = new_market()
     for _ in range(3):
         market.worker().send_poll(**said)
     others = [market.worker(reserved=0) for _ in range(3)]
@@ -343,8 +343,8 @@ def test_covered_newcomers_that_cannot_be_drawn_keep_no_money_from_others(new_fl
     assert sorted(next_covered(market)) == sorted(worker.address for worker in others)
 
 
-def test_covered_newcomers_of_one_payout_leave_the_other_places_to_others(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_covered_newcomers_of_one_payout_leave_the_other_places_to_others(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     first = market.worker()
     for worker in (first, *[market.worker(payout=first.address) for _ in range(2)]):
         worker.request_work()
@@ -354,8 +354,8 @@ def test_covered_newcomers_of_one_payout_leave_the_other_places_to_others(new_fl
     assert sorted(next_covered(market)) == sorted(worker.address for worker in others)
 
 
-def test_a_job_whose_newcomers_part_lies_with_stalled_ones_has_that_reason(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
+def test_a_job_whose_newcomers_part_lies_with_stalled_ones_has_that_reason(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     with market.context.begin() as work:
         lock_row(work, Job, market.job).deposited = 8 * PRICE
     stallers = [market.worker(reserved=PRICE) for _ in range(2)]
@@ -388,9 +388,9 @@ def asking_of(work: Work, network: str, count: int, now: float, **changes: Any) 
     return made
 
 
-def test_a_thousand_of_one_network_leave_the_others_their_turn(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_thousand_of_one_network_leave_the_others_their_turn(new_market) -> None:  # type: ignore[no-untyped-def]
     """More than are looked at: also those that serve another job, or want more than this one pays, are not."""
-    market = new_floor(tasks_per_round=8)
+    market = new_market(tasks_per_round=8)
     now, market.driven = market.clock(), True
     with market.context.begin() as work:
         job = lock_row(work, Job, market.job)
@@ -412,8 +412,8 @@ def next_covered(market: MarketFixture) -> list[str]:
         return list(newcomers.next_covered(reader, job, market.clock()))
 
 
-def test_a_short_poll_beside_a_waiting_one_keeps_the_worker_asking(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=1)
+def test_a_short_poll_beside_a_waiting_one_keeps_the_worker_asking(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=1)
     worker = market.worker()
     worker.send_poll(wait_s=20.0)
     until = market.row(worker).asking_until
@@ -423,10 +423,10 @@ def test_a_short_poll_beside_a_waiting_one_keeps_the_worker_asking(new_floor) ->
     assert market.row(worker).capacity == 0
 
 
-def test_a_busy_worker_in_a_waiting_poll_may_ask_in_a_short_one(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_busy_worker_in_a_waiting_poll_may_ask_in_a_short_one(new_market) -> None:  # type: ignore[no-untyped-def]
     """Else a worker whose step took long gets its next lease only once its waiting poll ends."""
     alone = {"name": "fixed", "replicas": 1, "max_replicas": 1}
-    market = new_floor(rounds=1, tasks_per_round=1, replication=alone)
+    market = new_market(rounds=1, tasks_per_round=1, replication=alone)
     workers = [market.worker(), market.worker()]
     market.gather()
     busy, idle = sorted(workers, key=lambda worker: not worker.held)
@@ -438,9 +438,9 @@ def test_a_busy_worker_in_a_waiting_poll_may_ask_in_a_short_one(new_floor) -> No
     assert market.row(busy).asking_until == until > market.row(idle).asking_until
 
 
-def test_a_job_whose_workers_ask_for_no_work_has_that_reason(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_job_whose_workers_ask_for_no_work_has_that_reason(new_market) -> None:  # type: ignore[no-untyped-def]
     """As after a restore: they hold vouchers that the books do not know, and work for this service no further."""
-    market = new_floor(rounds=2)
+    market = new_market(rounds=2)
     known = [market.worker() for _ in range(3)]
     market.until(lambda: len(market.rounds()) == 2, *known)
     for worker in known:
@@ -458,8 +458,8 @@ def test_a_worker_asks_before_its_poll_ends_and_with_room(until: float, capacity
     assert is_asking(Worker(asking_until=until, capacity=capacity), now=10.0) is asking
 
 
-def test_a_worker_that_only_signed_in_decides_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_worker_that_only_signed_in_decides_nothing(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     worker = market.worker()
     assert market.row(worker).capacity == 0, "it asks for no lease"
     with market.context.reading() as reader:
@@ -470,8 +470,8 @@ def test_a_worker_that_only_signed_in_decides_nothing(new_floor) -> None:  # typ
     assert seen.address == worker.address
 
 
-def test_a_worker_is_at_work_while_it_holds_a_lease(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_worker_is_at_work_while_it_holds_a_lease(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     everybody = [market.worker().address for _ in range(3)]
 
     def is_at_work() -> bool:

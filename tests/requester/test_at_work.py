@@ -15,9 +15,9 @@ def build_evidence(market: MarketFixture) -> TaskEvidence:
     return build_task_evidence(market.task(), waves, market.replicas(), False, Hash(bytes(32)), (None, False), {})
 
 
-def test_a_task_s_workers_are_published_only_once_the_wave_is_closed(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_task_s_workers_are_published_only_once_the_wave_is_closed(new_market) -> None:  # type: ignore[no-untyped-def]
     """A worker that saw itself alone, or among its own, would cheat just then."""
-    market = new_floor()
+    market = new_market()
     workers = [market.worker() for _ in range(3)]
     market.gather()
     market.commit(*workers[:2])

@@ -11,8 +11,8 @@ from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE
 
 
-def test_a_minority_cheater_is_rejected_with_evidence_and_paid_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=3)
+def test_a_minority_cheater_is_rejected_with_evidence_and_paid_nothing(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=3)
     cheater, *honest = market.worker(SIGN_FLIP), market.worker(), market.worker()
     market.play()
     assert market.state() == JobState.FINISHED
@@ -28,16 +28,16 @@ def test_a_minority_cheater_is_rejected_with_evidence_and_paid_nothing(new_floor
     check_books(market)
 
 
-def test_a_cheater_does_not_change_the_parameters(new_floor) -> None:  # type: ignore[no-untyped-def]
-    clean, attacked = new_floor(rounds=3), new_floor(rounds=3)
+def test_a_cheater_does_not_change_the_parameters(new_market) -> None:  # type: ignore[no-untyped-def]
+    clean, attacked = new_market(rounds=3), new_market(rounds=3)
     for market, third in ((clean, HONEST), (attacked, NOISE)):
         market.worker(third), market.worker(), market.worker()
         market.play()
     assert attacked.final_parameters() == clean.final_parameters()
 
 
-def test_a_gradient_on_stale_parameters_has_another_root(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=2)
+def test_a_gradient_on_stale_parameters_has_another_root(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=2)
     stale, *_ = market.worker(), market.worker(), market.worker()
     first = market.rounds
     compute = stale.compute
@@ -53,9 +53,9 @@ def test_a_gradient_on_stale_parameters_has_another_root(new_floor) -> None:  # 
     check_books(market)
 
 
-def test_two_colluders_of_three_hold_the_quorum(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_two_colluders_of_three_hold_the_quorum(new_market) -> None:  # type: ignore[no-untyped-def]
     """The limit of voting: only separation and audits stand against a majority."""
-    market = new_floor()
+    market = new_market()
     colluders = [market.worker(scaled(3.0)), market.worker(scaled(3.0))]
     honest = market.worker()
     market.play()
@@ -64,8 +64,8 @@ def test_two_colluders_of_three_hold_the_quorum(new_floor) -> None:  # type: ign
     check_books(market)
 
 
-def test_sybils_of_one_payout_get_one_place_on_a_task(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=2)
+def test_sybils_of_one_payout_get_one_place_on_a_task(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=2)
     first = market.worker(scaled(3.0))
     sybils = [first, market.worker(scaled(3.0), payout=first.address), market.worker(scaled(3.0), payout=first.address)]
     honest = [market.worker(), market.worker()]
@@ -78,8 +78,8 @@ def test_sybils_of_one_payout_get_one_place_on_a_task(new_floor) -> None:  # typ
 
 
 @FULL
-def test_sybils_of_one_operator_where_the_job_separates_operators(new_floor) -> None:  # type: ignore[no-untyped-def]
-    together, apart = new_floor(separation=["operator"]), new_floor(separation=[])
+def test_sybils_of_one_operator_where_the_job_separates_operators(new_market) -> None:  # type: ignore[no-untyped-def]
+    together, apart = new_market(separation=["operator"]), new_market(separation=[])
     for market in (together, apart):
         first = market.worker()
         market.worker(payout=first.address), market.worker(payout=first.address)
@@ -89,8 +89,8 @@ def test_sybils_of_one_operator_where_the_job_separates_operators(new_floor) -> 
     assert apart.state() == JobState.FINISHED
 
 
-def diverges(new_floor, behaviour: Behaviour, reason: str) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=1)
+def diverges(new_market, behaviour: Behaviour, reason: str) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=1)
     colluders = [market.worker(behaviour) for _ in range(3)]
     market.play()
     (task,) = market.tasks()
@@ -116,30 +116,30 @@ def diverges(new_floor, behaviour: Behaviour, reason: str) -> None:  # type: ign
     check_books(market)
 
 
-def test_not_a_number_diverges(new_floor) -> None:  # type: ignore[no-untyped-def]
-    diverges(new_floor, filled("w", float("nan")), "not_finite")
+def test_not_a_number_diverges(new_market) -> None:  # type: ignore[no-untyped-def]
+    diverges(new_market, filled("w", float("nan")), "not_finite")
 
 
 @FULL
-def test_infinity_in_a_buffer_diverges(new_floor) -> None:  # type: ignore[no-untyped-def]
-    diverges(new_floor, filled("m", float("inf")), "not_finite")
+def test_infinity_in_a_buffer_diverges(new_market) -> None:  # type: ignore[no-untyped-def]
+    diverges(new_market, filled("m", float("inf")), "not_finite")
 
 
 @FULL
-def test_a_norm_over_the_bound_diverges(new_floor) -> None:  # type: ignore[no-untyped-def]
-    diverges(new_floor, filled("w", 1e6), "norm_over_bound")
+def test_a_norm_over_the_bound_diverges(new_market) -> None:  # type: ignore[no-untyped-def]
+    diverges(new_market, filled("w", 1e6), "norm_over_bound")
 
 
-def test_a_lone_diverging_answer_is_only_outvoted(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_lone_diverging_answer_is_only_outvoted(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     cheater, *_ = market.worker(filled("w", float("nan"))), market.worker(), market.worker()
     market.play()
     assert market.state() == JobState.FINISHED
     assert market.replica(cheater).state == ReplicaState.REJECTED
 
 
-def test_a_malformed_payload_that_a_quorum_agreed_on_is_rejected_and_the_task_tried_again(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_malformed_payload_that_a_quorum_agreed_on_is_rejected_and_the_task_tried_again(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     workers = [market.worker() for _ in range(3)]
     honestly = workers[0].compute
     for worker in workers:
@@ -165,8 +165,8 @@ def test_a_malformed_payload_that_a_quorum_agreed_on_is_rejected_and_the_task_tr
     check_books(market)
 
 
-def test_a_tie_at_the_most_replicas_is_inconclusive_and_tried_again(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(replication={"name": "fixed", "replicas": 3, "max_replicas": 4}, settings={"max_attempts": 3})
+def test_a_tie_at_the_most_replicas_is_inconclusive_and_tried_again(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(replication={"name": "fixed", "replicas": 3, "max_replicas": 4}, settings={"max_attempts": 3})
     for behaviour in (scaled(2.0), scaled(2.0), HONEST, HONEST):
         market.worker(behaviour).capacity = 1
     market.until(lambda: any(task.state == TaskState.FAILED for task in market.tasks()) or market.state() != "running")
@@ -178,8 +178,8 @@ def test_a_tie_at_the_most_replicas_is_inconclusive_and_tried_again(new_floor) -
 
 
 @FULL
-def test_four_that_never_agree_pause_the_job_after_the_last_attempt(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(settings={"max_attempts": 3}, replication={"name": "fixed", "replicas": 3, "max_replicas": 3})
+def test_four_that_never_agree_pause_the_job_after_the_last_attempt(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(settings={"max_attempts": 3}, replication={"name": "fixed", "replicas": 3, "max_replicas": 3})
     workers = [market.worker(NOISE) for _ in range(3)]
     market.play()
     assert market.state() == JobState.PAUSED
@@ -200,8 +200,8 @@ def test_four_that_never_agree_pause_the_job_after_the_last_attempt(new_floor) -
 
 
 @FULL
-def test_accepted_payloads_are_kept_until_they_are_merged_and_then_dropped(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(tasks_per_round=2, rounds=1)
+def test_accepted_payloads_are_kept_until_they_are_merged_and_then_dropped(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(tasks_per_round=2, rounds=1)
     workers = [market.worker() for _ in range(3)]
     market.until(lambda: any(task.payload for task in market.tasks()), *workers)
     (accepted,) = [task for task in market.tasks() if task.payload]
@@ -211,9 +211,9 @@ def test_accepted_payloads_are_kept_until_they_are_merged_and_then_dropped(new_f
     assert tensors.unpack_tensors(market.context.blobs.read(Digest(market.final_parameters())))["n"] == 1
 
 
-def test_a_root_without_its_payload_earns_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_root_without_its_payload_earns_nothing(new_market) -> None:  # type: ignore[no-untyped-def]
     """Three that agree on a made-up root: nobody can bring its payload, so nobody is paid."""
-    market = new_floor(settings={"max_attempts": 2})
+    market = new_market(settings={"max_attempts": 2})
     workers = [market.worker() for _ in range(3)]
     made_up = Digest("blake3:" + keccak(text="made up").hex())
     market.gather()

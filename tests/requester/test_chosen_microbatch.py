@@ -44,8 +44,8 @@ def list_memory(market: Any) -> list[int]:
 
 
 @FULL
-def test_the_publication_has_the_microbatch_that_half_of_the_workers_hold(new_floor: Callable[..., Any]) -> None:
-    market = new_floor()
+def test_the_publication_has_the_microbatch_that_half_of_the_workers_hold(new_market: Callable[..., Any]) -> None:
+    market = new_market()
     whole, most = draft_ready_job(market, "00000000000000b1")
     assert whole.spec.step.microbatch is None
     put_workers(market, most - 1, 2**40, 2**20, 0)
@@ -56,8 +56,8 @@ def test_the_publication_has_the_microbatch_that_half_of_the_workers_hold(new_fl
     assert named.spec.step.microbatch == 256
 
 
-def test_newcomers_choose_nothing_beside_workers_whose_work_was_accepted(new_floor: Callable[..., Any]) -> None:
-    market = new_floor()
+def test_newcomers_choose_nothing_beside_workers_whose_work_was_accepted(new_market: Callable[..., Any]) -> None:
+    market = new_market()
     put_workers(market, 1, 2, 0)
     assert list_memory(market) == [1, 2]
     put_workers(market, 7, 0, accepted_at=1.0)

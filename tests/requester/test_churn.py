@@ -17,7 +17,7 @@ from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import SimWorker
 from tests.requester.test_overlapped_rounds import final_bytes
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 WORKERS, REPLACED, TURNS = 6, 2, 8
 TURN_S = 4.0
 """Seconds of a turn of everybody: a third of the workers is replaced each half minute; leases last 20 s."""
@@ -59,10 +59,10 @@ def act(worker: SimWorker, chance: Random) -> None:
 @FULL
 @pytest.mark.parametrize(("overlap", "replication"), [(0, VOTED), (1, ALONE)], ids=["voted", "alone, overlapping"])
 def test_a_third_of_the_workers_is_replaced_every_half_minute(
-    new_floor: NewFloor, overlap: int, replication: dict[str, Any]
+    new_market: NewMarket, overlap: int, replication: dict[str, Any]
 ) -> None:
     spec = SPEC | {"overlap": overlap, "replication": replication}
-    market = new_floor(settings={"max_attempts": 10**6}, **spec)
+    market = new_market(settings={"max_attempts": 10**6}, **spec)
     for _ in range(WORKERS):
         market.worker()
     joined = churned(market, Random(overlap))

@@ -21,9 +21,9 @@ pytestmark = pytest.mark.databases("postgresql")
 ONE_OF_TWO = {"tasks_per_round": 2, "replication": {"name": "fixed", "replicas": 2, "max_replicas": 2}}
 
 
-def half_committed(new_floor: Callable[..., MarketFixture]) -> MarketFixture:
+def half_committed(new_market: Callable[..., MarketFixture]) -> MarketFixture:
     """Two tasks in whose waves one of two has committed, and whose deadlines are over; nobody drives the stages."""
-    market = new_floor(**ONE_OF_TWO)
+    market = new_market(**ONE_OF_TWO)
     first, second = market.worker(), market.worker()
     first.capacity = second.capacity = 2
     market.gather()
@@ -34,8 +34,8 @@ def half_committed(new_floor: Callable[..., MarketFixture]) -> MarketFixture:
 
 
 @pytest.mark.parametrize("stage", [close, expire])
-def test_a_task_that_another_works_at_is_left_to_it_and_the_next_is_taken(new_floor, stage: Any) -> None:  # type: ignore
-    market = half_committed(new_floor)
+def test_a_task_that_another_works_at_is_left_to_it_and_the_next_is_taken(new_market, stage: Any) -> None:  # type: ignore
+    market = half_committed(new_market)
     here, there = market.context, market.another()
     first, second = market.tasks()
     with here.begin() as work, ThreadPoolExecutor(1) as pool:
@@ -52,8 +52,8 @@ def test_a_task_that_another_works_at_is_left_to_it_and_the_next_is_taken(new_fl
     assert lapsed == {first.id, second.id}
 
 
-def test_two_stage_workers_close_all_waves_once(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = half_committed(new_floor)
+def test_two_stage_workers_close_all_waves_once(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = half_committed(new_market)
     contexts = [market.context, market.another()]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda context: [close.run(context, task.id) for task in market.tasks()], contexts))
@@ -99,8 +99,8 @@ def crowd(market: MarketFixture, rows: int) -> None:
 
 
 @FULL
-def test_no_hot_query_reads_all_tasks_replicas_or_workers(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
+def test_no_hot_query_reads_all_tasks_replicas_or_workers(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     crowd(market, 2000)
     worker = market.worker()
     with capture_queries(market) as queries:

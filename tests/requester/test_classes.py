@@ -18,7 +18,7 @@ from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 ALONE = {"replication": {"name": "audited", "audit": 1e-9}, "norm_bound": 1e6}
 
 
@@ -35,8 +35,8 @@ def test_only_what_one_replica_decides_is_audited_for_certain() -> None:
 
 
 @FULL
-def test_three_operators_prove_a_class_and_audits_are_drawn_from_then_on(new_floor: NewFloor) -> None:
-    market = new_floor(tasks_per_round=3, rounds=2, **ALONE)
+def test_three_operators_prove_a_class_and_audits_are_drawn_from_then_on(new_market: NewMarket) -> None:
+    market = new_market(tasks_per_round=3, rounds=2, **ALONE)
     workers = [market.worker() for _ in range(3)]
     market.gather()
     assert market.the_job().proven_class is None
@@ -52,8 +52,8 @@ def test_three_operators_prove_a_class_and_audits_are_drawn_from_then_on(new_flo
 
 
 @FULL
-def test_three_workers_of_one_operator_prove_nothing(new_floor: NewFloor) -> None:
-    market = new_floor(tasks_per_round=3, separation=["network"], **ALONE)
+def test_three_workers_of_one_operator_prove_nothing(new_market: NewMarket) -> None:
+    market = new_market(tasks_per_round=3, separation=["network"], **ALONE)
     first = market.worker()
     market.worker(payout=first.address), market.worker(payout=first.address)
     SimAuditor(market).play()
@@ -62,9 +62,9 @@ def test_three_workers_of_one_operator_prove_nothing(new_floor: NewFloor) -> Non
     assert len(audits_of(market)) == len(market.tasks()) == 3
 
 
-def test_a_false_claim_is_found_in_its_first_task(new_floor: NewFloor) -> None:
+def test_a_false_claim_is_found_in_its_first_task(new_market: NewMarket) -> None:
     """Whose kernels differ answers otherwise than the class does, and is audited once in a billion tasks by chance."""
-    market = new_floor(tasks_per_round=2, **ALONE)
+    market = new_market(tasks_per_round=2, **ALONE)
     other, honest = market.worker(scaled(1.0001)), market.worker()
     market.until(lambda: market.earned().get(other.address))
     SimAuditor(market).play()
@@ -73,8 +73,8 @@ def test_a_false_claim_is_found_in_its_first_task(new_floor: NewFloor) -> None:
     assert market.earned()[honest.address] > 0
 
 
-def test_where_replicas_vote_nothing_more_is_audited(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=1, audit={"probability": 1e-9})
+def test_where_replicas_vote_nothing_more_is_audited(new_market: NewMarket) -> None:
+    market = new_market(rounds=1, audit={"probability": 1e-9})
     for _ in range(3):
         market.worker()
     market.play()
@@ -105,8 +105,8 @@ def rounds_of(market: MarketFixture, idle: list[SimWorker], *honest: SimWorker) 
         market.lapse(2.0)
 
 
-def test_identities_that_never_have_room_settle_no_class(new_floor: NewFloor) -> None:
-    market = new_floor()
+def test_identities_that_never_have_room_settle_no_class(new_market: NewMarket) -> None:
+    market = new_market()
     idle = idle_identities(market, 4)
     assert market.the_job().determinism_class is None
     assert "has 0" in market.why_waiting()
@@ -116,8 +116,8 @@ def test_identities_that_never_have_room_settle_no_class(new_floor: NewFloor) ->
     assert market.earned() == {worker.address: PRICE for worker in honest}
 
 
-def test_a_class_ends_when_none_of_its_newcomers_can_be_drawn_any_more(new_floor: NewFloor) -> None:
-    market = new_floor()
+def test_a_class_ends_when_none_of_its_newcomers_can_be_drawn_any_more(new_market: NewMarket) -> None:
+    market = new_market()
     idle = idle_identities(market, 4)
     pinned(market, *idle)
     rounds_of(market, idle, *(market.worker() for _ in range(3)))
@@ -126,9 +126,9 @@ def test_a_class_ends_when_none_of_its_newcomers_can_be_drawn_any_more(new_floor
 
 
 @FULL
-def test_proven_workers_replace_a_class_of_newcomers(new_floor: NewFloor) -> None:
+def test_proven_workers_replace_a_class_of_newcomers(new_market: NewMarket) -> None:
     """Even one whose newcomers ask with room, while no known worker of it is there."""
-    market = new_floor()
+    market = new_market()
     sybils = [market.worker(IDLE, determinism_class="made-up", reserved=0) for _ in range(9)]
     for sybil in sybils:
         sybil.send_poll()
@@ -142,8 +142,8 @@ def test_proven_workers_replace_a_class_of_newcomers(new_floor: NewFloor) -> Non
     assert market.earned() == {worker.address: PRICE for worker in known}
 
 
-def test_newcomers_at_work_keep_their_class_though_they_ask_no_more(new_floor: NewFloor) -> None:
-    market = new_floor(tasks_per_round=2)
+def test_newcomers_at_work_keep_their_class_though_they_ask_no_more(new_market: NewMarket) -> None:
+    market = new_market(tasks_per_round=2)
     team = [market.worker() for _ in range(3)]
     market.gather(*team)
     assert len(market.replicas()) == 3
@@ -153,8 +153,8 @@ def test_newcomers_at_work_keep_their_class_though_they_ask_no_more(new_floor: N
     assert len(market.replicas()) == 3
 
 
-def test_newcomers_that_want_more_than_this_job_pays_settle_no_class(new_floor: NewFloor) -> None:
-    market = new_floor()
+def test_newcomers_that_want_more_than_this_job_pays_settle_no_class(new_market: NewMarket) -> None:
+    market = new_market()
     for sybil in [market.worker(IDLE, determinism_class="made-up") for _ in range(3)]:
         sybil.send_poll(min_prices={market.job: Units(10**18)})
     market.drive()

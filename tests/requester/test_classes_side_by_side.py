@@ -16,13 +16,13 @@ from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 OTHER = "gpu"
 LIE = scaled(3.0)
 
 
-def open_for_two(new_floor: NewFloor, **spec: Any) -> tuple[MarketFixture, list[SimAuditor]]:
-    market, first = open_job(new_floor, **spec)
+def open_for_two(new_market: NewMarket, **spec: Any) -> tuple[MarketFixture, list[SimAuditor]]:
+    market, first = open_job(new_market, **spec)
     second = SimAuditor(market, determinism_class=OTHER, name="second")
     assert second.claim() is None
     return market, [first, second]
@@ -55,8 +55,8 @@ def classes_of_tasks(market: MarketFixture) -> dict[str, set[str]]:
 
 
 @FULL
-def test_proven_workers_of_two_classes_vote_each_among_their_own(new_floor: NewFloor) -> None:
-    market, auditors = open_for_two(new_floor, rounds=3, tasks_per_round=3, replication={"audit": 1e-9})
+def test_proven_workers_of_two_classes_vote_each_among_their_own(new_market: NewMarket) -> None:
+    market, auditors = open_for_two(new_market, rounds=3, tasks_per_round=3, replication={"audit": 1e-9})
     own = [market.worker() for _ in range(3)]
     others = [market.worker(determinism_class=OTHER) for _ in range(3)]
     prove_in(market, *own, *others)
@@ -65,12 +65,12 @@ def test_proven_workers_of_two_classes_vote_each_among_their_own(new_floor: NewF
     assert all(len(names) == 1 for names in classes_of_tasks(market).values())
     assert {task.determinism_class for task in market.tasks() if task.plan.first_wave == 3} == {CLASS, OTHER}
     assert all(market.earned()[worker.address] > 0 for worker in (*own, *others))
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=3, tasks_per_round=3)
+    assert market.final_parameters() == clean_parameters(new_market, rounds=3, tasks_per_round=3)
     check_books(market)
 
 
-def test_newcomers_of_two_classes_are_each_audited_in_their_own(new_floor: NewFloor) -> None:
-    market, auditors = open_for_two(new_floor, rounds=2, tasks_per_round=2)
+def test_newcomers_of_two_classes_are_each_audited_in_their_own(new_market: NewMarket) -> None:
+    market, auditors = open_for_two(new_market, rounds=2, tasks_per_round=2)
     workers = [market.worker(), market.worker(determinism_class=OTHER)]
     play(market, auditors)
     assert market.state() == JobState.FINISHED
@@ -80,9 +80,9 @@ def test_newcomers_of_two_classes_are_each_audited_in_their_own(new_floor: NewFl
 
 
 @FULL
-def test_a_ring_of_the_larger_class_takes_no_task_from_the_other(new_floor: NewFloor) -> None:
+def test_a_ring_of_the_larger_class_takes_no_task_from_the_other(new_market: NewMarket) -> None:
     """Five identities of one class lie in each vote, beside three honest ones of the other."""
-    market, auditors = open_for_two(new_floor, rounds=2, tasks_per_round=2, replication={"audit": 0.999})
+    market, auditors = open_for_two(new_market, rounds=2, tasks_per_round=2, replication={"audit": 0.999})
     ring = [market.worker(LIE, determinism_class=OTHER) for _ in range(5)]
     honest = [market.worker() for _ in range(3)]
     prove_in(market, *ring, *honest)
@@ -90,13 +90,13 @@ def test_a_ring_of_the_larger_class_takes_no_task_from_the_other(new_floor: NewF
     assert market.state() == JobState.FINISHED
     assert failed(market) <= {liar.address for liar in ring}
     assert all(market.earned().get(worker.address, 0) >= PRICE for worker in honest)
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=2, tasks_per_round=2)
+    assert market.final_parameters() == clean_parameters(new_market, rounds=2, tasks_per_round=2)
     check_books(market)
 
 
 @FULL
-def test_a_class_whose_auditor_leaves_accepts_nothing_and_the_other_goes_on(new_floor: NewFloor) -> None:
-    market, (first, second) = open_for_two(new_floor, rounds=2)
+def test_a_class_whose_auditor_leaves_accepts_nothing_and_the_other_goes_on(new_market: NewMarket) -> None:
+    market, (first, second) = open_for_two(new_market, rounds=2)
     gone = market.worker(determinism_class=OTHER)
     here = market.worker()
     for _ in range(int(class_checks.UNHEARD_S / 100.0) + 1):

@@ -24,7 +24,7 @@ from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker, key_of
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 AT_ONCE = ChainPolicy(settle_every_s=0.0, settle_gradients=1)
 LIE = scaled(-1.0)
 LOOPBACK = ("127.0.0.1", 50_000)
@@ -33,7 +33,7 @@ OPEN = (TaskState.OPEN, TaskState.COMMITTING, TaskState.REVEALING, TaskState.UPL
 
 
 @pytest.fixture
-def floor_ledger(ledger: Ledger) -> Ledger:
+def market_ledger(ledger: Ledger) -> Ledger:
     """A chain, which the route of a job's ledger reads."""
     return ledger
 
@@ -148,9 +148,9 @@ def over(market: MarketFixture) -> Callable[[], bool]:
     return lambda: market.state() != JobState.RUNNING
 
 
-def outvoted(new_floor: NewFloor, **spec: Any) -> MarketFixture:
+def outvoted(new_market: NewMarket, **spec: Any) -> MarketFixture:
     """Returns a market with two liars that outvote an honest worker, in a job whose every task is audited."""
-    market = new_floor(audit={"probability": 1.0}, **spec)
+    market = new_market(audit={"probability": 1.0}, **spec)
     market.worker(LIE), market.worker(LIE), market.worker()
     return market
 
@@ -161,9 +161,9 @@ def judged(market: MarketFixture, state: TaskState) -> Callable[[], bool]:
 
 @FULL
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_a_task_done_again_after_a_failed_audit_has_an_unpublished_answer(new_floor: NewFloor, rounds: int) -> None:
+def test_a_task_done_again_after_a_failed_audit_has_an_unpublished_answer(new_market: NewMarket, rounds: int) -> None:
     """The round is open where the task is one of two, merged and taken back where it is the only one."""
-    market = outvoted(new_floor, rounds=rounds, tasks_per_round=3 - rounds)
+    market = outvoted(new_market, rounds=rounds, tasks_per_round=3 - rounds)
     reader = Reader(market)
     reader.played(judged(market, TaskState.ACCEPTED))
     others = [market.worker(), market.worker()]
@@ -189,8 +189,8 @@ def test_a_task_done_again_after_a_failed_audit_has_an_unpublished_answer(new_fl
 
 
 @FULL
-def test_a_diverged_answer_is_not_published_before_it_is_asked_for_again(new_floor: NewFloor) -> None:
-    market = new_floor(norm_bound=1e-6)
+def test_a_diverged_answer_is_not_published_before_it_is_asked_for_again(new_market: NewMarket) -> None:
+    market = new_market(norm_bound=1e-6)
     for _ in range(3):
         market.worker()
     reader = Reader(market)
@@ -202,9 +202,9 @@ def test_a_diverged_answer_is_not_published_before_it_is_asked_for_again(new_flo
     assert reader.copied() == set()
 
 
-def revealed(new_floor: NewFloor) -> tuple[MarketFixture, SimWorker]:
+def revealed(new_market: NewMarket) -> tuple[MarketFixture, SimWorker]:
     """Returns a market with a task whose payload is requested, and the outvoted worker."""
-    market = new_floor()
+    market = new_market()
     market.worker(), market.worker()
     liar = market.worker(LIE)
     market.gather()
@@ -222,15 +222,15 @@ def list_verdicts(worker: SimWorker) -> list[tuple[ReplicaState, str | None]]:
     return [(held.told.state, held.told.root) for held in worker.held.values() if held.told is not None]
 
 
-def test_an_outvoted_worker_gets_its_verdict_once_the_payload_has_come(new_floor: NewFloor) -> None:
-    market, liar = revealed(new_floor)
+def test_an_outvoted_worker_gets_its_verdict_once_the_payload_has_come(new_market: NewMarket) -> None:
+    market, liar = revealed(new_market)
     assert list_verdicts(liar) == []
     market.until(judged(market, TaskState.FINAL), *market.workers[:2])
     assert list_verdicts(liar) == [(ReplicaState.REJECTED, market.tasks()[0].root)]
 
 
-def test_a_worker_outvoted_by_withholders_never_gets_the_next_attempt_s_root(new_floor: NewFloor) -> None:
-    market, liar = revealed(new_floor)
+def test_a_worker_outvoted_by_withholders_never_gets_the_next_attempt_s_root(new_market: NewMarket) -> None:
+    market, liar = revealed(new_market)
     for _ in range(2):
         market.lapse(11)
     first, second = market.tasks()

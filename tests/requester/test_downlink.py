@@ -32,7 +32,7 @@ from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import COUNTER, LAYOUT, MarketFixture, first_parameters
 from tests.requester.market_workers import SimWorker, honest_answer
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 ADAMW = {"name": "adamw", "lr": 0.1, "weight_decay": 0.1, "clip": 1.0}
 SPEC: dict[str, Any] = {"rounds": 7, "tasks_per_round": 2, "optimizer": ADAMW, "downlink": {"codec": "two_bit"}}
 FIRST: dict[str, Any] = {"downlink": {"codec": "two_bit", "first": {"codec": "int4", "rounds": 3}}}
@@ -57,8 +57,8 @@ def by_the_formula(market: MarketFixture, worker: SimWorker) -> list[ModelState]
     return states
 
 
-def staffed(new_floor: NewFloor, workers: int = 3, settings: Any = None, **spec: Any) -> MarketFixture:
-    market = new_floor(settings=settings, **SPEC | spec)
+def staffed(new_market: NewMarket, workers: int = 3, settings: Any = None, **spec: Any) -> MarketFixture:
+    market = new_market(settings=settings, **SPEC | spec)
     for _ in range(workers):
         market.worker().capacity = 2
     return market
@@ -88,20 +88,20 @@ def kept_updates(market: MarketFixture) -> list[int]:
 
 @pytest.mark.parametrize("overlap", leave_to_full([0, 1]))
 @pytest.mark.parametrize("replicas", leave_to_full([1, 3]))
-def test_a_job_with_updates_ends_with_the_formula_s_bits(new_floor: NewFloor, overlap: int, replicas: int) -> None:
+def test_a_job_with_updates_ends_with_the_formula_s_bits(new_market: NewMarket, overlap: int, replicas: int) -> None:
     checked = {"name": "fixed", "replicas": replicas, "max_replicas": replicas}
-    market = staffed(new_floor, replication=checked, overlap=overlap)
+    market = staffed(new_market, replication=checked, overlap=overlap)
     market.play(passes=100)
     check_formula_end(market)
 
 
 @FULL
 @pytest.mark.parametrize("overlap", leave_to_full([0, 1]))
-def test_the_first_rounds_have_a_codec_of_their_own(new_floor: NewFloor, overlap: int) -> None:
-    market = staffed(new_floor, overlap=overlap, **FIRST)
+def test_the_first_rounds_have_a_codec_of_their_own(new_market: NewMarket, overlap: int) -> None:
+    market = staffed(new_market, overlap=overlap, **FIRST)
     market.play(passes=100)
     check_formula_end(market)
-    other = staffed(new_floor, overlap=overlap)
+    other = staffed(new_market, overlap=overlap)
     other.play(passes=100)
     assert market.rounds()[0].published_update != other.rounds()[0].published_update
     updates = [after.update for after in by_the_formula(market, market.workers[-1])[1:]]
@@ -111,9 +111,9 @@ def test_the_first_rounds_have_a_codec_of_their_own(new_floor: NewFloor, overlap
 
 
 @FULL
-def test_the_first_rounds_are_replayed_with_their_codec(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_rounds_are_replayed_with_their_codec(new_market: NewMarket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "SMALL", 0)
-    market = new_floor(settings=SELDOM, **ALONE | FIRST)
+    market = new_market(settings=SELDOM, **ALONE | FIRST)
     market.worker()
     for number in (2, 3, 5):
         market.until(lambda number=number: closed(market) >= number)  # type: ignore[misc]
@@ -122,8 +122,8 @@ def test_the_first_rounds_are_replayed_with_their_codec(new_floor: NewFloor, mon
     check_formula_end(market)
 
 
-def test_a_follower_has_what_every_round_starts_from(new_floor: NewFloor) -> None:
-    market = staffed(new_floor)
+def test_a_follower_has_what_every_round_starts_from(new_market: NewMarket) -> None:
+    market = staffed(new_market)
     held = {name: array.copy() for name, array in first_parameters().items()}
 
     def through(number: int) -> Callable[[], bool]:
@@ -145,11 +145,11 @@ def test_a_follower_has_what_every_round_starts_from(new_floor: NewFloor) -> Non
 
 
 @FULL
-def test_without_a_downlink_nothing_is_published_and_it_ends_elsewhere(new_floor: NewFloor) -> None:
-    market = staffed(new_floor, downlink={"codec": "fp32"})
+def test_without_a_downlink_nothing_is_published_and_it_ends_elsewhere(new_market: NewMarket) -> None:
+    market = staffed(new_market, downlink={"codec": "fp32"})
     market.play(passes=100)
     assert {row.published_update for row in market.rounds()} == {None}
-    other = staffed(new_floor)
+    other = staffed(new_market)
     other.play(passes=100)
     assert market.final_parameters() != other.final_parameters()
     near, exact = (
@@ -161,11 +161,11 @@ def test_without_a_downlink_nothing_is_published_and_it_ends_elsewhere(new_floor
 @FULL
 @pytest.mark.parametrize("crashes", [[2, 3], [1], [1, 2, 3, 4, 5, 6]])
 def test_after_a_crash_it_is_replayed_to_the_same_bits(
-    new_floor: NewFloor, crashes: list[int], monkeypatch: pytest.MonkeyPatch
+    new_market: NewMarket, crashes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error left out by the codes is a part of the optimizer's stored and replayed state."""
     monkeypatch.setattr(snapshots, "SMALL", 0)
-    market = new_floor(settings=SELDOM, **ALONE)
+    market = new_market(settings=SELDOM, **ALONE)
     market.worker()
     for number in crashes:
         market.until(lambda number=number: closed(market) >= number)  # type: ignore[misc]
@@ -175,16 +175,16 @@ def test_after_a_crash_it_is_replayed_to_the_same_bits(
 
 
 @FULL
-def test_a_job_larger_than_the_memory_gives_the_same_bits(new_floor: NewFloor) -> None:
-    market = staffed(new_floor, settings=SELDOM | {"merge_memory": 0})
+def test_a_job_larger_than_the_memory_gives_the_same_bits(new_market: NewMarket) -> None:
+    market = staffed(new_market, settings=SELDOM | {"merge_memory": 0})
     market.play(passes=100)
     check_formula_end(market)
 
 
 @FULL
-def test_a_lie_that_is_taken_back_takes_its_updates_with_it(new_floor: NewFloor) -> None:
+def test_a_lie_that_is_taken_back_takes_its_updates_with_it(new_market: NewMarket) -> None:
     spec = {"rounds": 4, "tasks_per_round": 1, "audit": {"probability": 1.0}, "optimizer": {"name": "sgd", "lr": 0.125}}
-    market = new_floor(**SPEC | spec)
+    market = new_market(**SPEC | spec)
     market.worker(scaled(3.0)), market.worker(scaled(3.0)), market.worker()
     market.until(lambda: closed(market) == 2)
     false = [row.published_update for row in market.rounds() if row.published_update]
@@ -200,8 +200,8 @@ def test_a_lie_that_is_taken_back_takes_its_updates_with_it(new_floor: NewFloor)
 
 
 @FULL
-def test_updates_are_kept_while_they_take_fewer_bytes_than_the_whole(new_floor: NewFloor) -> None:
-    market = new_floor(**ALONE | {"rounds": 12, "tasks_per_round": 1})
+def test_updates_are_kept_while_they_take_fewer_bytes_than_the_whole(new_market: NewMarket) -> None:
+    market = new_market(**ALONE | {"rounds": 12, "tasks_per_round": 1})
     market.worker()
     worth = blob_cleanup.updates_worth(market.the_job())
     least = blob_cleanup.kept_newest(jobs.load_spec(market.the_job())) + worth
@@ -229,9 +229,9 @@ NO_CODEC = [("bf16", "rounds buffers too"), ("none", "no codecs of this name|non
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize(("name", "reason"), NO_CODEC)
 def test_a_downlink_that_is_no_codec_for_gradients_is_refused(
-    new_floor: NewFloor, name: str, reason: str, first: bool
+    new_market: NewMarket, name: str, reason: str, first: bool
 ) -> None:
-    market = new_floor(**ALONE)
+    market = new_market(**ALONE)
     downlink = {"codec": "int8", "first": {"codec": name, "rounds": 1}} if first else {"codec": name}
     spec = jobs.load_spec(market.the_job()).model_copy(update={"downlink": downlink})
     with pytest.raises(JobRefused, match=reason) as refused:

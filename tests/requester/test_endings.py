@@ -32,8 +32,8 @@ def committed_and_leased(market: MarketFixture) -> None:
     market.commit(*market.first[:2])
 
 
-def test_a_cancelled_job_judges_and_pays_what_was_committed(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(tasks_per_round=2)
+def test_a_cancelled_job_judges_and_pays_what_was_committed(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(tasks_per_round=2)
     committed_and_leased(market)
     market.cancel()
     assert market.state() == JobState.CANCELLED
@@ -49,8 +49,8 @@ def test_a_cancelled_job_judges_and_pays_what_was_committed(new_floor) -> None: 
     check_books(market)
 
 
-def test_a_job_cancelled_in_a_split_asks_nobody_further(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_job_cancelled_in_a_split_asks_nobody_further(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     for factor in (2.0, 3.0, 4.0):
         market.worker(scaled(factor))
     market.gather()
@@ -63,8 +63,8 @@ def test_a_job_cancelled_in_a_split_asks_nobody_further(new_floor) -> None:  # t
     assert market.earned() == {}
 
 
-def test_a_job_cancelled_while_a_payload_is_awaited_pays_for_it(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_job_cancelled_while_a_payload_is_awaited_pays_for_it(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     workers = [market.worker() for _ in range(3)]
     market.gather()
     market.commit()
@@ -77,9 +77,9 @@ def test_a_job_cancelled_while_a_payload_is_awaited_pays_for_it(new_floor) -> No
     check_books(market)
 
 
-def test_a_job_ends_at_its_date_and_its_leases_are_not_needed(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_job_ends_at_its_date_and_its_leases_are_not_needed(new_market) -> None:  # type: ignore[no-untyped-def]
     date = datetime.fromtimestamp(1_800_000_015, UTC)
-    market = new_floor(stop=[{"date": date.isoformat()}])
+    market = new_market(stop=[{"date": date.isoformat()}])
     workers = [market.worker(IDLE) for _ in range(3)]
     market.gather()
     market.lapse(16)
@@ -89,8 +89,8 @@ def test_a_job_ends_at_its_date_and_its_leases_are_not_needed(new_floor) -> None
     assert market.task().state == TaskState.CANCELLED
 
 
-def test_a_job_ends_when_its_sum_is_spent(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=9, stop=[{"spent": str(6 * PRICE)}])
+def test_a_job_ends_when_its_sum_is_spent(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=9, stop=[{"spent": str(6 * PRICE)}])
     for _ in range(3):
         market.worker()
     market.play()
@@ -99,8 +99,8 @@ def test_a_job_ends_when_its_sum_is_spent(new_floor) -> None:  # type: ignore[no
     assert "spent" in market.the_job().reason
 
 
-def test_a_job_pauses_when_the_escrow_does_not_cover_a_round(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=9)
+def test_a_job_pauses_when_the_escrow_does_not_cover_a_round(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=9)
     with market.context.begin() as work:
         job = work.get_one(Job, market.job)
         job.budget = job.deposited = 4 * PRICE - 1
@@ -117,9 +117,9 @@ def test_a_job_pauses_when_the_escrow_does_not_cover_a_round(new_floor) -> None:
 
 
 @FULL
-def test_a_job_that_was_short_of_money_goes_on_once_it_is_funded(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_job_that_was_short_of_money_goes_on_once_it_is_funded(new_market) -> None:  # type: ignore[no-untyped-def]
     """From the promise of more on it runs, and waits for the deposit; no other command is needed."""
-    market = new_floor(rounds=2)
+    market = new_market(rounds=2)
     with market.context.begin() as work:
         job = work.get_one(Job, market.job)
         job.budget = job.deposited = 4 * PRICE
@@ -147,8 +147,8 @@ def remedy(market: MarketFixture) -> str:
         return read_standing(reader, job, market.context.clock()).remedy
 
 
-def test_a_round_closes_at_its_least_tasks_and_late_ones_are_paid_but_not_used(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(tasks_per_round=2, min_tasks=1, rounds=1)
+def test_a_round_closes_at_its_least_tasks_and_late_ones_are_paid_but_not_used(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(tasks_per_round=2, min_tasks=1, rounds=1)
     prompt = [market.worker() for _ in range(6)]
     market.gather()
     first, second = market.tasks()
@@ -162,7 +162,7 @@ def test_a_round_closes_at_its_least_tasks_and_late_ones_are_paid_but_not_used(n
     assert (second.state, second.used) == (TaskState.FINAL, False)
     assert market.earned() == {worker.address: PRICE for worker in prompt}
     assert not any(market.context.blobs.has(Digest(task.payload)) for task in (first, second))
-    alone = new_floor(rounds=1)
+    alone = new_market(rounds=1)
     for _ in range(3):
         alone.worker()
     alone.play()
@@ -170,8 +170,8 @@ def test_a_round_closes_at_its_least_tasks_and_late_ones_are_paid_but_not_used(n
     check_books(market)
 
 
-def test_a_closed_round_calls_off_what_nobody_committed_to(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(tasks_per_round=2, min_tasks=1, rounds=2)
+def test_a_closed_round_calls_off_what_nobody_committed_to(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(tasks_per_round=2, min_tasks=1, rounds=2)
     workers = [market.worker() for _ in range(6)]
     market.gather()
     second = market.tasks()[1]
@@ -182,8 +182,8 @@ def test_a_closed_round_calls_off_what_nobody_committed_to(new_floor) -> None:  
 
 
 @FULL
-def test_a_split_in_a_closed_round_asks_nobody_further(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(tasks_per_round=2, min_tasks=1, rounds=2)
+def test_a_split_in_a_closed_round_asks_nobody_further(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(tasks_per_round=2, min_tasks=1, rounds=2)
     workers = [market.worker() for _ in range(6)]
     market.gather()
     second = market.tasks()[1]
@@ -198,8 +198,8 @@ def test_a_split_in_a_closed_round_asks_nobody_further(new_floor) -> None:  # ty
     assert len(market.tasks(Task.round == 0)) == 2
 
 
-def test_a_paused_job_gives_no_lease_and_still_judges(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=2)
+def test_a_paused_job_gives_no_lease_and_still_judges(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=2)
     workers = [market.worker() for _ in range(3)]
     market.gather()
     market.commit()
@@ -215,9 +215,9 @@ def test_a_paused_job_gives_no_lease_and_still_judges(new_floor) -> None:  # typ
 
 
 @FULL
-def test_parameters_that_do_not_change_are_not_dropped_while_a_round_needs_them(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_parameters_that_do_not_change_are_not_dropped_while_a_round_needs_them(new_market) -> None:  # type: ignore[no-untyped-def]
     """Equal content is one blob: another round may need it still."""
-    market = new_floor(rounds=6, optimizer={"name": "sgd", "lr": 1e-30})
+    market = new_market(rounds=6, optimizer={"name": "sgd", "lr": 1e-30})
     for _ in range(3):
         market.worker()
     market.play(passes=100)
@@ -227,8 +227,8 @@ def test_parameters_that_do_not_change_are_not_dropped_while_a_round_needs_them(
 
 
 @FULL
-def test_old_parameters_are_dropped_and_checkpoints_kept(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=7, settings={"keep_parameters_every": 3})
+def test_old_parameters_are_dropped_and_checkpoints_kept(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=7, settings={"keep_parameters_every": 3})
     for _ in range(3):
         market.worker()
     market.play(passes=100)

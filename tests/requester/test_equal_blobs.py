@@ -65,8 +65,8 @@ def draft(market: Any) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_job_names_no_blob_that_another_has_dropped(new_floor: Callable[..., Any], times: int) -> None:
-    market = new_floor()
+def test_a_job_names_no_blob_that_another_has_dropped(new_market: Callable[..., Any], times: int) -> None:
+    market = new_market()
     draft(market)
     dropped: list[Digest] = []
     memory = blob_digest(tensors.pack_tensors({}))
@@ -90,9 +90,9 @@ def test_a_job_names_no_blob_that_another_has_dropped(new_floor: Callable[..., A
     assert all(market.context.blobs.has(Digest(digest)) for digest in named)
 
 
-def test_an_answer_takes_no_upload_of_equal_content_with_it(new_floor: Callable[..., Any]) -> None:
+def test_an_answer_takes_no_upload_of_equal_content_with_it(new_market: Callable[..., Any]) -> None:
     """Else the owner of a job and a worker could delete any partition of another job."""
-    market = new_floor()
+    market = new_market()
     stays, goes = b"a partition of another job", b"an answer"
     for data in (stays, goes):
         market.context.blobs.put(data)
@@ -150,9 +150,9 @@ def answered_with(market: Any, data: bytes, thief: Echo, **spec: Any) -> Digest:
     raise AssertionError(market.all(Task, Task.job_id == OTHER)[0].state)
 
 
-def test_an_answer_with_another_job_s_parameters_neither_hides_nor_deletes_them(new_floor: Callable[..., Any]) -> None:
+def test_an_answer_with_another_job_s_parameters_neither_hides_nor_deletes_them(new_market: Callable[..., Any]) -> None:
     """Else one paid task of one's own stops any other job for good."""
-    market = new_floor(rounds=50, replication=ALONE)
+    market = new_market(rounds=50, replication=ALONE)
     honest, thief = market.worker(), market.worker(kind=Echo, reserved=0)
     honest.capacity, thief.capacity = 1, 0
     market.until(lambda: market.rounds() and market.rounds()[-1].number == 3, honest)
@@ -167,8 +167,8 @@ def test_an_answer_with_another_job_s_parameters_neither_hides_nor_deletes_them(
 
 
 @FULL
-def test_the_ready_dataset_stays(new_floor: Callable[..., Any]) -> None:
-    market = new_floor()
+def test_the_ready_dataset_stays(new_market: Callable[..., Any]) -> None:
+    market = new_market()
     with market.context.begin() as work:
         own = {"reason": "", "unit": "1", "price": 10, "budget": 10**9, "token": "requester", "secret": bytes(32)}
         spec = market._spec(model={"architecture": "mlp", "arguments": {"hidden": [4]}}, data={"ready": "digits"})
@@ -182,10 +182,10 @@ def test_the_ready_dataset_stays(new_floor: Callable[..., Any]) -> None:
 
 
 def test_a_service_without_the_ready_dataset_s_library_takes_the_job(
-    new_floor: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    new_market: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The image of the HTTP process lacks scikit-learn: its rows are checked when the job is published."""
-    market = new_floor()
+    market = new_market()
     ready = {"model": {"architecture": "mlp", "arguments": {"hidden": [4]}}, "data": {"ready": "digits"}}
     many = JobSpec.model_validate(market._spec(**ready, step={"rows": 10_000}))
     with pytest.raises(JobRefused, match="10000 is too many"):

@@ -53,9 +53,9 @@ def drafted(market: Any, evaluation: Raw) -> None:
     [(large(2**16, 1), "bytes"), (large(20_000, 2), "bytes"), (large(8_000, 100), "operations are too many")],
 )
 def test_an_evaluation_of_gigabytes_or_minutes_is_refused_before_any_money(
-    new_floor: Callable[..., Any], evaluation: Raw, why: str
+    new_market: Callable[..., Any], evaluation: Raw, why: str
 ) -> None:
-    market = new_floor()
+    market = new_market()
     drafted(market, evaluation)
     publish.run(market.context, NEW)
     (job,) = market.all(Job, Job.id == NEW)
@@ -63,15 +63,15 @@ def test_an_evaluation_of_gigabytes_or_minutes_is_refused_before_any_money(
     assert why in job.reason
 
 
-def test_an_honest_evaluation_is_published(new_floor: Callable[..., Any]) -> None:
-    market = new_floor()
+def test_an_honest_evaluation_is_published(new_market: Callable[..., Any]) -> None:
+    market = new_market()
     drafted(market, linear())
     publish.run(market.context, NEW)
     assert market.all(Job, Job.id == NEW)[0].state == JobState.AWAITING_FUNDS
 
 
-def test_a_draft_of_another_release_is_published_under_the_rules_of_this_one(new_floor: Callable[..., Any]) -> None:
-    market = new_floor()
+def test_a_draft_of_another_release_is_published_under_the_rules_of_this_one(new_market: Callable[..., Any]) -> None:
+    market = new_market()
     drafted(market, linear())
     with market.context.begin() as work:
         work.get_one(Job, NEW).protocol = 0
@@ -81,9 +81,9 @@ def test_a_draft_of_another_release_is_published_under_the_rules_of_this_one(new
     check_unfinished(market.context.sessions.kw["bind"])
 
 
-def test_a_round_that_cannot_be_evaluated_closes_and_its_job_pauses(new_floor: Callable[..., Any]) -> None:
+def test_a_round_that_cannot_be_evaluated_closes_and_its_job_pauses(new_market: Callable[..., Any]) -> None:
     """The evaluation reads other parameters: nobody's gradient is lost, and no sweep tries for ever."""
-    market = new_floor(**ALONE, evaluation={"partition": "test"})
+    market = new_market(**ALONE, evaluation={"partition": "test"})
     market.stages = tuple(stage for stage in market.stages if stage is not aggregate)
     drafted(market, linear())
     publish.run(market.context, NEW)

@@ -34,8 +34,8 @@ def claims(worker: SimWorker, fault: StepFault = BAD_LABEL) -> None:
     worker.market.drive()
 
 
-def test_a_failure_that_all_share_pauses_the_job_and_strikes_nobody(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_failure_that_all_share_pauses_the_job_and_strikes_nobody(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     team = [market.worker() for _ in range(3)]
     market.gather()
     for worker in team:
@@ -63,8 +63,8 @@ def test_a_failure_that_all_share_pauses_the_job_and_strikes_nobody(new_floor) -
 
 
 @FULL
-def test_the_same_workers_finish_another_job_meanwhile(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(settings={"max_strikes": 1})
+def test_the_same_workers_finish_another_job_meanwhile(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(settings={"max_strikes": 1})
     team = [market.worker() for _ in range(3)]
     market.gather()
     for worker in team:
@@ -78,8 +78,8 @@ def test_the_same_workers_finish_another_job_meanwhile(new_floor) -> None:  # ty
     assert sum(market.earned().values()) == 3 * PRICE
 
 
-def test_after_a_resume_it_is_tried_anew(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_after_a_resume_it_is_tried_anew(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     team = [market.worker() for _ in range(3)]
     market.gather()
     for worker in team:
@@ -93,8 +93,8 @@ def test_after_a_resume_it_is_tried_anew(new_floor) -> None:  # type: ignore[no-
     check_books(market)
 
 
-def test_a_lone_claim_is_a_strike_and_the_job_goes_on(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=3)
+def test_a_lone_claim_is_a_strike_and_the_job_goes_on(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=3)
     liar, *_honest = market.worker(IDLE), market.worker(), market.worker(), market.worker()
     market.gather()
     while len(market.replicas(liar)) == 0:
@@ -106,8 +106,8 @@ def test_a_lone_claim_is_a_strike_and_the_job_goes_on(new_floor) -> None:  # typ
     assert market.state() == JobState.FINISHED
 
 
-def test_wallets_of_one_operator_pause_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(**ALONE)
+def test_wallets_of_one_operator_pause_nothing(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(**ALONE)
     first = market.worker(IDLE)
     market.gather()
     claims(first)
@@ -130,8 +130,8 @@ def proven(market: MarketFixture, count: int) -> list[SimWorker]:
 
 
 @FULL
-def test_newcomers_that_claim_a_failure_do_not_pause_a_job_that_the_proven_can_compute(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_newcomers_that_claim_a_failure_do_not_pause_a_job_that_the_proven_can_compute(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     honest = proven(market, 3)
     market.job = "00000000000000bb"
     market.also(market.job, 8)
@@ -149,8 +149,8 @@ def test_newcomers_that_claim_a_failure_do_not_pause_a_job_that_the_proven_can_c
 
 
 @FULL
-def test_the_claims_of_disproved_workers_are_not_counted_again(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=2)
+def test_the_claims_of_disproved_workers_are_not_counted_again(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=2)
     liars = [market.worker(IDLE) for _ in range(3)]
     market.gather(*liars)
     for liar in liars:
@@ -170,8 +170,8 @@ def test_the_claims_of_disproved_workers_are_not_counted_again(new_floor) -> Non
     assert len(market.events("paused")) == 1
 
 
-def test_a_sibling_that_commits_outweighs_every_claim(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_sibling_that_commits_outweighs_every_claim(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     one, two, honest = market.worker(IDLE), market.worker(IDLE), market.worker(HONEST)
     market.gather()
     claims(one)
@@ -186,8 +186,8 @@ def test_a_sibling_that_commits_outweighs_every_claim(new_floor) -> None:  # typ
     check_books(market)
 
 
-def test_a_silent_sibling_ends_the_wait_with_its_lease(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_silent_sibling_ends_the_wait_with_its_lease(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     one, two, silent = market.worker(), market.worker(), market.worker(IDLE)
     market.gather()
     claims(one)
@@ -198,8 +198,8 @@ def test_a_silent_sibling_ends_the_wait_with_its_lease(new_floor) -> None:  # ty
     assert [market.strikes(worker) for worker in (one, two, silent)] == [0, 0, 1]
 
 
-def test_a_failed_job_of_one_replica_pauses_after_two_separate_claims(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(**ALONE)
+def test_a_failed_job_of_one_replica_pauses_after_two_separate_claims(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(**ALONE)
     one, two = market.worker(), market.worker()
     for worker in (one, two):
         market.gather(one, two)
@@ -224,8 +224,8 @@ def claims_in_turn(market: MarketFixture, workers: list[SimWorker]) -> int:
 
 
 @FULL
-def test_a_few_proven_wallets_do_not_pause_a_job_of_one_replica_that_others_can_compute(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=40, **ALONE)
+def test_a_few_proven_wallets_do_not_pause_a_job_of_one_replica_that_others_can_compute(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=40, **ALONE)
     liars = [market.worker() for _ in range(3)]
     market.until(lambda: all(market.earned().get(liar.address) for liar in liars), *liars)
     honest = market.worker()
@@ -239,9 +239,9 @@ def test_a_few_proven_wallets_do_not_pause_a_job_of_one_replica_that_others_can_
 @FULL
 @pytest.mark.parametrize("known", [True, False])
 def test_no_number_of_proven_wallets_pauses_a_job_of_one_replica_that_one_honest_worker_can_compute(  # type: ignore[no-untyped-def]
-    new_floor, known: bool
+    new_market, known: bool
 ) -> None:
-    market = new_floor(rounds=60, **ALONE)
+    market = new_market(rounds=60, **ALONE)
     honest = market.worker()
     if known:
         market.until(lambda: market.earned().get(honest.address), honest)
@@ -261,9 +261,9 @@ def earned_by(market: MarketFixture, worker: SimWorker) -> int:
 
 
 @FULL
-def test_claims_wait_for_a_worker_that_is_at_work_in_the_job_for_longer_than_a_task_s_patience(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_claims_wait_for_a_worker_that_is_at_work_in_the_job_for_longer_than_a_task_s_patience(new_market) -> None:  # type: ignore[no-untyped-def]
     deadlines = {"lease_s": 60, "wave_s": 5, "upload_s": 5}
-    market = new_floor(tasks_per_round=3, settings={"max_attempts": 1}, deadlines=deadlines, **ALONE)
+    market = new_market(tasks_per_round=3, settings={"max_attempts": 1}, deadlines=deadlines, **ALONE)
     honest, liars = market.worker(IDLE), [market.worker() for _ in range(2)]
     market.gather(honest)
     assert claims_in_turn(market, liars) == 4, "each of both other tasks"
@@ -284,8 +284,8 @@ def test_claims_wait_for_a_worker_that_is_at_work_in_the_job_for_longer_than_a_t
     assert market.events("paused") == []
 
 
-def test_a_failed_job_of_one_replica_pauses_once_all_of_the_proven_claim_it(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=40, **ALONE)
+def test_a_failed_job_of_one_replica_pauses_once_all_of_the_proven_claim_it(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=40, **ALONE)
     team = [market.worker() for _ in range(3)]
     market.until(lambda: all(market.earned().get(worker.address) for worker in team), *team)
     assert claims_in_turn(market, team) == 3
@@ -295,8 +295,8 @@ def test_a_failed_job_of_one_replica_pauses_once_all_of_the_proven_claim_it(new_
 
 
 @FULL
-def test_a_disproved_wallet_is_not_counted_again_under_another_operator(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=3, **ALONE)
+def test_a_disproved_wallet_is_not_counted_again_under_another_operator(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=3, **ALONE)
     liars = [market.worker(IDLE) for _ in range(2)]
     claims_in_turn(market, liars)
     assert market.state() == JobState.PAUSED, "nobody else was there"

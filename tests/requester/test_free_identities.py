@@ -15,15 +15,15 @@ from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 from tests.requester.test_verdicts_replayed import changed, found, shown
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 LIE = scaled(3.0)
 STEP_S = 2.0
 
 
-def check_outcome(market: MarketFixture, new_floor: NewFloor, honest: Sequence[SimWorker], rounds: int) -> None:
+def check_outcome(market: MarketFixture, new_market: NewMarket, honest: Sequence[SimWorker], rounds: int) -> None:
     """Everything merged is right, no honest answer is unpaid, and the others earned nothing."""
     assert market.state() == JobState.FINISHED
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=rounds)
+    assert market.final_parameters() == clean_parameters(new_market, rounds=rounds)
     named = {worker.address for worker in honest}
     ends = {row.state for row in market.all(Replica) if row.worker in named and row.root is not None}
     assert ends == {ReplicaState.PAYABLE}
@@ -32,19 +32,19 @@ def check_outcome(market: MarketFixture, new_floor: NewFloor, honest: Sequence[S
     check_books(market)
 
 
-def test_identities_that_compute_nothing_and_claim_any_capacity_earn_nothing(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=2)
+def test_identities_that_compute_nothing_and_claim_any_capacity_earn_nothing(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=2)
     instant = [market.worker(NOISE) for _ in range(3)]
     for worker in instant:
         worker.capacity = 20
     honest = [market.worker() for _ in range(2)]
     auditor.play()
-    check_outcome(market, new_floor, honest, rounds=2)
+    check_outcome(market, new_market, honest, rounds=2)
 
 
 @FULL
-def test_an_instant_liar_rests_longer_each_time_and_an_honest_worker_goes_on(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=20)
+def test_an_instant_liar_rests_longer_each_time_and_an_honest_worker_goes_on(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=20)
     liars, honest = [market.worker(NOISE) for _ in range(3)], market.worker()
     auditor.play(passes=100)
     assert market.state() == JobState.FINISHED
@@ -55,22 +55,22 @@ def test_an_instant_liar_rests_longer_each_time_and_an_honest_worker_goes_on(new
     assert all(1 <= len(market.replicas(liar)) <= most + 1 for liar in liars)
 
 
-def test_a_ring_that_lies_in_each_vote_is_barred_and_leaves_nothing_wrong(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=3, replication={"audit": 1e-9})
+def test_a_ring_that_lies_in_each_vote_is_barred_and_leaves_nothing_wrong(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=3, replication={"audit": 1e-9})
     ring, honest = [market.worker(LIE) for _ in range(2)], [market.worker() for _ in range(4)]
     prove(market, *ring, *honest)
     auditor.play()
-    check_outcome(market, new_floor, honest, rounds=3)
+    check_outcome(market, new_market, honest, rounds=3)
 
 
 @FULL
-def test_a_flood_of_fresh_liars_delays_its_own_share_of_tasks_alone(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=2)
+def test_a_flood_of_fresh_liars_delays_its_own_share_of_tasks_alone(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=2)
     flood = [market.worker(NOISE) for _ in range(8)]
     honest = [market.worker() for _ in range(6)]
     prove(market, *honest)
     auditor.play()
-    check_outcome(market, new_floor, honest, rounds=2)
+    check_outcome(market, new_market, honest, rounds=2)
     tasks = {task.id: task for task in market.tasks()}
     liars = {worker.address for worker in flood}
     assert all(tasks[row.task_id].plan.first_wave == 1 for row in market.all(Replica) if row.worker in liars)
@@ -96,9 +96,9 @@ def play_with_fresh(market: MarketFixture, auditor: SimAuditor, leave: Callable[
 
 
 @FULL
-def test_fresh_identities_that_reserve_places_and_leave_cost_a_round_one_more_answer(new_floor: NewFloor) -> None:
+def test_fresh_identities_that_reserve_places_and_leave_cost_a_round_one_more_answer(new_market: NewMarket) -> None:
     """The first keeps its place for a whole lease; from then on a proven one takes over late places."""
-    market, auditor = open_job(new_floor, rounds=8, replication={"audit": 1e-9})
+    market, auditor = open_job(new_market, rounds=8, replication={"audit": 1e-9})
     honest = [market.worker() for _ in range(5)]
     prove(market, *honest)
     leavers = play_with_fresh(market, auditor, lambda _worker: None)
@@ -111,12 +111,12 @@ def test_fresh_identities_that_reserve_places_and_leave_cost_a_round_one_more_an
         assert left.expected_at is not None
         assert left.expected_at - left.leased_at <= 4 * STEP_S
         assert (taken.committed_at or 0.0) - left.expected_at <= 3 * STEP_S
-    check_outcome(market, new_floor, honest, rounds=8)
+    check_outcome(market, new_market, honest, rounds=8)
 
 
 @FULL
-def test_a_newcomer_that_delivers_is_kept_from_its_proof_by_no_leaver(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=15, replication={"audit": 1e-9})
+def test_a_newcomer_that_delivers_is_kept_from_its_proof_by_no_leaver(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=15, replication={"audit": 1e-9})
     honest = [market.worker() for _ in range(3)]
     prove(market, *honest)
     newcomer = market.worker()
@@ -126,8 +126,8 @@ def test_a_newcomer_that_delivers_is_kept_from_its_proof_by_no_leaver(new_floor:
     check_books(market)
 
 
-def test_a_made_up_class_gets_no_task_of_a_job_whose_auditor_has_another(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor)
+def test_a_made_up_class_gets_no_task_of_a_job_whose_auditor_has_another(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market)
     made_up = [market.worker(determinism_class="made up") for _ in range(3)]
     market.gather()
     assert market.all(Replica) == []
@@ -138,8 +138,8 @@ def test_a_made_up_class_gets_no_task_of_a_job_whose_auditor_has_another(new_flo
 
 
 @FULL
-def test_an_infinite_answer_of_a_newcomer_pauses_nothing(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor)
+def test_an_infinite_answer_of_a_newcomer_pauses_nothing(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market)
     market.worker(filled("w", float("inf")))
     market.until(lambda: market.tasks()[0].state == TaskState.REFERRED)
     auditor.work()
@@ -150,8 +150,8 @@ def test_an_infinite_answer_of_a_newcomer_pauses_nothing(new_floor: NewFloor) ->
     assert market.earned() == {honest.address: PRICE}
 
 
-def test_the_evidence_proves_a_referral_and_lies_in_it_are_found(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor)
+def test_the_evidence_proves_a_referral_and_lies_in_it_are_found(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market)
     liars, honest = [market.worker(LIE), market.worker(LIE)], market.worker()
     prove(market, *liars, honest)
     market.until(lambda: market.task().state == TaskState.REFERRED)

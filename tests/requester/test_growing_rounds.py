@@ -10,7 +10,7 @@ from requester.store import jobs
 from tests.lanes import FULL
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import PRICE
-from tests.requester.test_overlapped_rounds import LIE, NewFloor, check_formula_end, closed, staffed
+from tests.requester.test_overlapped_rounds import LIE, NewMarket, check_formula_end, closed, staffed
 from tests.requester.test_overlapped_rounds import SPEC as OVERLAPPED
 
 GROWING = {"overlap": 0, "rounds": 4, "growth": [{"round": 1, "tasks": 3}, {"round": 3, "tasks": 5}]}
@@ -19,8 +19,8 @@ SIZES = [2, 3, 3, 5]
 
 @FULL
 @pytest.mark.parametrize("sampling", ["rounds", "epochs"])
-def test_a_job_of_growing_rounds_ends_with_the_formula_s_bits(new_floor: NewFloor, sampling: str) -> None:
-    market = staffed(new_floor, sampling=sampling, **GROWING)
+def test_a_job_of_growing_rounds_ends_with_the_formula_s_bits(new_market: NewMarket, sampling: str) -> None:
+    market = staffed(new_market, sampling=sampling, **GROWING)
     market.play()
     check_formula_end(market)
     with market.context.reading() as reader:
@@ -32,8 +32,8 @@ def test_a_job_of_growing_rounds_ends_with_the_formula_s_bits(new_floor: NewFloo
 
 
 @FULL
-def test_a_lie_found_after_rounds_have_grown_is_taken_back_with_their_tasks(new_floor: NewFloor) -> None:
-    market = new_floor(**OVERLAPPED | GROWING | {"audit": {"probability": 1.0}})
+def test_a_lie_found_after_rounds_have_grown_is_taken_back_with_their_tasks(new_market: NewMarket) -> None:
+    market = new_market(**OVERLAPPED | GROWING | {"audit": {"probability": 1.0}})
     market.worker(LIE).capacity, market.worker(LIE).capacity, market.worker().capacity = 2, 2, 2
     market.until(lambda: closed(market) >= 1)
     for liar in market.workers[:2]:
@@ -48,18 +48,18 @@ def test_a_lie_found_after_rounds_have_grown_is_taken_back_with_their_tasks(new_
 
 
 @FULL
-def test_rounds_grow_while_they_overlap(new_floor: NewFloor) -> None:
-    market = staffed(new_floor, **GROWING | {"overlap": 1})
+def test_rounds_grow_while_they_overlap(new_market: NewMarket) -> None:
+    market = staffed(new_market, **GROWING | {"overlap": 1})
     market.play()
     check_formula_end(market)
     assert [sum(task.round == number for task in market.tasks()) for number in range(4)] == SIZES
 
 
-def test_a_deposit_that_does_not_cover_the_larger_round_pauses_the_job_before_it(new_floor: NewFloor) -> None:
+def test_a_deposit_that_does_not_cover_the_larger_round_pauses_the_job_before_it(new_market: NewMarket) -> None:
     """Two rounds of two tasks are covered; one of five, of which each takes its quorum of two, is not."""
     growing = {"overlap": 0, "rounds": 4, "growth": [{"round": 2, "tasks": 5}]}
     spent, quorum, replicas = 2 * 2, 2, 3
-    market = staffed(new_floor, **growing)
+    market = staffed(new_market, **growing)
     with market.context.begin() as work:
         job = work.get_one(type(market.the_job()), market.job)
         job.budget = job.deposited = PRICE * (replicas * spent + quorum * 5) - 1
@@ -70,8 +70,8 @@ def test_a_deposit_that_does_not_cover_the_larger_round_pauses_the_job_before_it
 
 
 @FULL
-def test_newcomers_are_allowed_the_money_of_the_round_that_is_open(new_floor: NewFloor) -> None:
-    market = staffed(new_floor, **GROWING)
+def test_newcomers_are_allowed_the_money_of_the_round_that_is_open(new_market: NewMarket) -> None:
+    market = staffed(new_market, **GROWING)
     with market.context.reading() as reader:
         before = jobs.count_places(reader, market.the_job())
     market.play()

@@ -28,11 +28,11 @@ def s3() -> Iterator[str]:
 
 
 @pytest.fixture
-def market(new_floor, s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MarketFixture:  # type: ignore[no-untyped-def]
+def market(new_market, s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MarketFixture:  # type: ignore[no-untyped-def]
     """Its blobs lie in a bucket; three workers have agreed, and one is asked for the payload."""
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
-    made: MarketFixture = new_floor()
+    made: MarketFixture = new_market()
     settings = RequesterSettings(data=tmp_path, blobs="s3", s3_endpoint=s3, s3_bucket="floor")  # type: ignore[arg-type]
     bucket, before = stores.open_blob_store(settings), made.context.blobs
     for path in (made.folder / "blobs").glob("*/*"):

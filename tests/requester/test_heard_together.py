@@ -71,9 +71,9 @@ def test_a_reveal_beside_the_commitment_that_it_opens_comes_too_early(leased: Ma
 
 
 @pytest.fixture
-def bringing(new_floor) -> MarketFixture:  # type: ignore[no-untyped-def]
+def bringing(new_market) -> MarketFixture:  # type: ignore[no-untyped-def]
     """Two workers are asked for a payload each; that of the first is malformed."""
-    market: MarketFixture = new_floor(**ALONE, tasks_per_round=2)
+    market: MarketFixture = new_market(**ALONE, tasks_per_round=2)
     spoiler, _honest = market.worker(), market.worker()
     honestly = spoiler.compute
     spoiler.compute = lambda offer: honestly(offer)[:-4]  # type: ignore[method-assign]
@@ -137,8 +137,8 @@ def capture_statements(market: MarketFixture) -> Iterator[list[str]]:
         event.remove(engine, "before_cursor_execute", record_statement)
 
 
-def test_three_payloads_take_as_many_statements_as_one(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market: MarketFixture = new_floor(**ALONE, tasks_per_round=40)
+def test_three_payloads_take_as_many_statements_as_one(new_market) -> None:  # type: ignore[no-untyped-def]
+    market: MarketFixture = new_market(**ALONE, tasks_per_round=40)
     for _ in range(4):
         market.worker()
     market.gather()

@@ -19,8 +19,8 @@ from tests.requester.market_workers import honest_answer
 
 
 @BOTH
-def test_three_rounds(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=3, tasks_per_round=2)
+def test_three_rounds(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=3, tasks_per_round=2)
     workers = [market.worker() for _ in range(6)]
     market.play()
     assert market.state() == JobState.FINISHED
@@ -42,8 +42,8 @@ def test_three_rounds(new_floor) -> None:  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize(
     "aggregator", leave_to_full([{"name": "trimmed_mean", "trim": 1}, {"name": "krum", "hostile": 0}])
 )
-def test_a_robust_merge_of_the_rounds_answers(new_floor, aggregator: dict[str, Any]) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=1, tasks_per_round=3, aggregator=aggregator)
+def test_a_robust_merge_of_the_rounds_answers(new_market, aggregator: dict[str, Any]) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=1, tasks_per_round=3, aggregator=aggregator)
     worker, *_ = [market.worker() for _ in range(3)]
     market.play()
     assert market.state() == JobState.FINISHED

@@ -39,9 +39,9 @@ def _waiting(market: MarketFixture) -> list[str]:
         return [stage.TOPIC for stage in market.stages if stage.ready(reader, market.clock())]
 
 
-def test_an_idle_sweep_asks_as_much_of_three_hundred_jobs_as_of_one(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_an_idle_sweep_asks_as_much_of_three_hundred_jobs_as_of_one(new_market) -> None:  # type: ignore[no-untyped-def]
     """More jobs than specs were cached for: from the 257th on each sweep validated all of them again."""
-    market: MarketFixture = new_floor(rounds=3)
+    market: MarketFixture = new_market(rounds=3)
     market.worker(IDLE)
     with statements_of(market) as of_one:
         assert _waiting(market) == []
@@ -64,10 +64,10 @@ def test_a_stage_gets_a_limited_number_of_rows_and_in_time_each_of_them() -> Non
 
 @FULL
 def test_every_job_whose_date_has_come_ends_though_more_than_one_sweep_takes(  # type: ignore[no-untyped-def]
-    new_floor, monkeypatch: pytest.MonkeyPatch
+    new_market, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ready_rows, "MOST", 16)
-    market: MarketFixture = new_floor(rounds=3, stop=[{"date": "2100-01-01T00:00:00Z"}])
+    market: MarketFixture = new_market(rounds=3, stop=[{"date": "2100-01-01T00:00:00Z"}])
     clone_job(market, ready_rows.MOST + 20)
     market.clock.now = datetime(2100, 1, 2, tzinfo=UTC).timestamp()
     with market.reading() as reader:

@@ -11,7 +11,7 @@ from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}, "tasks_per_round": 2}
 
 
@@ -23,8 +23,8 @@ def cancelled(market: MarketFixture) -> list[SimWorker]:
     return workers
 
 
-def test_a_payload_under_way_when_the_job_ends_is_paid(new_floor: NewFloor) -> None:
-    market = new_floor(**ALONE)
+def test_a_payload_under_way_when_the_job_ends_is_paid(new_market: NewMarket) -> None:
+    market = new_market(**ALONE)
     first, second = cancelled(market)
     assert market.state() == JobState.CANCELLED
     assert {replica.state for replica in market.replicas()} == {ReplicaState.LEASED}
@@ -37,8 +37,8 @@ def test_a_payload_under_way_when_the_job_ends_is_paid(new_floor: NewFloor) -> N
     check_books(market)
 
 
-def test_a_silent_lease_holds_up_an_ended_job_no_longer_than_its_time(new_floor: NewFloor) -> None:
-    market = new_floor(**ALONE)
+def test_a_silent_lease_holds_up_an_ended_job_no_longer_than_its_time(new_market: NewMarket) -> None:
+    market = new_market(**ALONE)
     late, quitter = cancelled(market)
     lease = late.newest()
     quitter.send_poll(given_up=[quitter.give_up(quitter.newest())])
@@ -52,9 +52,9 @@ def test_a_silent_lease_holds_up_an_ended_job_no_longer_than_its_time(new_floor:
 
 
 def test_a_withheld_payload_holds_up_an_ended_job_for_an_upload_s_time(
-    new_floor: NewFloor,
+    new_market: NewMarket,
 ) -> None:
-    market = new_floor(**ALONE)
+    market = new_market(**ALONE)
     staller, quitter = cancelled(market)
     held = staller.computed(staller.newest())
     staller.send_poll(answers=(Answer(commitment=staller.commitment(held), salt=held.salt, root=held.root),))
@@ -66,8 +66,8 @@ def test_a_withheld_payload_holds_up_an_ended_job_for_an_upload_s_time(
     check_books(market)
 
 
-def test_a_cancelled_task_is_given_to_no_further_worker(new_floor: NewFloor) -> None:
-    market = new_floor(**ALONE)
+def test_a_cancelled_task_is_given_to_no_further_worker(new_market: NewMarket) -> None:
+    market = new_market(**ALONE)
     late, _other = cancelled(market)
     idle = market.worker()
     late.send_poll(given_up=[late.give_up(late.newest())])
@@ -75,8 +75,8 @@ def test_a_cancelled_task_is_given_to_no_further_worker(new_floor: NewFloor) -> 
     assert not market.replicas(idle)
 
 
-def test_a_malformed_payload_is_not_paid_by_an_ended_job_either(new_floor: NewFloor) -> None:
-    market = new_floor(**ALONE)
+def test_a_malformed_payload_is_not_paid_by_an_ended_job_either(new_market: NewMarket) -> None:
+    market = new_market(**ALONE)
     cheat, _other = cancelled(market)
     held = cheat.computed(cheat.newest())
     with pytest.raises(Conflict):
@@ -87,9 +87,9 @@ def test_a_malformed_payload_is_not_paid_by_an_ended_job_either(new_floor: NewFl
     check_books(market)
 
 
-def test_where_rounds_go_on_without_the_slow_or_others_vote_leases_end_with_the_job(new_floor: NewFloor) -> None:
+def test_where_rounds_go_on_without_the_slow_or_others_vote_leases_end_with_the_job(new_market: NewMarket) -> None:
     for job in ({**ALONE, "min_tasks": 1}, {"tasks_per_round": 1}):
-        market = new_floor(**job)
+        market = new_market(**job)
         for _ in range(3):
             market.worker()
         market.gather()

@@ -17,16 +17,16 @@ from requester.store.locks import lock_row
 from requester.store.tables import Job, Round
 from tests.requester.market_fixture import MarketFixture
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}, "rounds": 4}
 OTHER = "00000000000000bb"
 FITS_ONE = 600
 
 
 def test_a_state_is_released_before_another_that_does_not_fit_beside_it_is_loaded(
-    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+    new_market: NewMarket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    market = new_floor(settings={"merge_memory": FITS_ONE}, **ALONE)
+    market = new_market(settings={"merge_memory": FITS_ONE}, **ALONE)
     market.worker()
     market.until(lambda: market.rounds()[0].state == RoundState.CLOSED)
     beside: list[LiveState | None] = []
@@ -45,8 +45,8 @@ def test_a_state_is_released_before_another_that_does_not_fit_beside_it_is_loade
 
 
 @pytest.mark.parametrize("audited", [False, True])
-def test_the_state_of_an_ended_job_is_released_at_once(new_floor: NewFloor, audited: bool) -> None:
-    market = new_floor(**ALONE, **({"audit": {"probability": 1.0}} if audited else {}))
+def test_the_state_of_an_ended_job_is_released_at_once(new_market: NewMarket, audited: bool) -> None:
+    market = new_market(**ALONE, **({"audit": {"probability": 1.0}} if audited else {}))
     market.worker()
     market.until(lambda: len(market.rounds()) == 2)
     assert market.context.states.jobs() == [market.job]
@@ -55,9 +55,9 @@ def test_the_state_of_an_ended_job_is_released_at_once(new_floor: NewFloor, audi
 
 
 def test_the_state_that_is_merged_while_its_job_ends_is_released(
-    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+    new_market: NewMarket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    market = new_floor(**ALONE)
+    market = new_market(**ALONE)
     market.worker()
 
     def merge(blobs: Blobs, inputs: replay.MergeInputs, state: LiveState) -> float:
@@ -74,8 +74,8 @@ def test_the_state_that_is_merged_while_its_job_ends_is_released(
     assert market.context.states.jobs() == []
 
 
-def test_the_state_of_a_job_that_ended_elsewhere_is_released_at_the_next_merge(new_floor: NewFloor) -> None:
-    market = new_floor(**ALONE)
+def test_the_state_of_a_job_that_ended_elsewhere_is_released_at_the_next_merge(new_market: NewMarket) -> None:
+    market = new_market(**ALONE)
     market.worker()
     market.until(lambda: len(market.rounds()) == 2)
     other = market.another()

@@ -18,8 +18,8 @@ ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 
 
 @pytest.mark.databases("sqlite")  # PostgreSQL's bell wakes all as it connects
-def test_a_worker_with_pending_messages_is_notified_again_and_no_other(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(settings={"sweep_s": 0.01}, **ALONE)
+def test_a_worker_with_pending_messages_is_notified_again_and_no_other(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(settings={"sweep_s": 0.01}, **ALONE)
     drawn = market.worker()
     drawn.request_work()
     idle = market.worker()
@@ -41,8 +41,8 @@ def test_a_worker_with_pending_messages_is_notified_again_and_no_other(new_floor
 
 
 @BOTH
-def test_a_worker_that_confirmed_the_end_has_no_pending_message(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(**ALONE)
+def test_a_worker_that_confirmed_the_end_has_no_pending_message(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(**ALONE)
     worker = market.worker()
     worker.request_work()
     assert outbox.list_addressed_workers(market.context) == [worker.address]
@@ -52,8 +52,8 @@ def test_a_worker_that_confirmed_the_end_has_no_pending_message(new_floor) -> No
 
 
 @BOTH
-def test_a_worker_killed_during_its_confirmation_gets_the_verdict_again(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(**ALONE)
+def test_a_worker_killed_during_its_confirmation_gets_the_verdict_again(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(**ALONE)
     worker = market.worker()
     worker.turn()
     on_disk = dict(worker.held)
@@ -69,8 +69,8 @@ def test_a_worker_killed_during_its_confirmation_gets_the_verdict_again(new_floo
 
 
 @BOTH
-def test_a_worker_with_a_foreign_or_absent_replica_gets_not_found(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(**ALONE)
+def test_a_worker_with_a_foreign_or_absent_replica_gets_not_found(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(**ALONE)
     worker = market.worker()
     worker.request_work()
     other = market.worker()
@@ -83,9 +83,9 @@ def test_a_worker_with_a_foreign_or_absent_replica_gets_not_found(new_floor) -> 
 
 
 @pytest.mark.databases("sqlite")  # PostgreSQL's bell wakes all as it connects
-def test_repeated_polls_without_a_reservation_start_no_assignment(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_repeated_polls_without_a_reservation_start_no_assignment(new_market) -> None:  # type: ignore[no-untyped-def]
     """An attempt to assign costs twenty polls; strangers would have one made for each of theirs."""
-    market = new_floor()
+    market = new_market()
     poor, drawable = market.worker(reserved=0), market.worker()
     market.driven = True
     with market.context.notifier.listen([assign.TOPIC]) as notified:

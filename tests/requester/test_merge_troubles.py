@@ -19,17 +19,17 @@ from tests.requester.market_fixture import MarketFixture
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 
 
-def accepted(new_floor: Any, **settings: Any) -> MarketFixture:
+def accepted(new_market: Any, **settings: Any) -> MarketFixture:
     """A round whose only task is accepted, and not merged yet."""
-    market: MarketFixture = new_floor(settings=settings, **ALONE)
+    market: MarketFixture = new_market(settings=settings, **ALONE)
     market.stages = tuple(stage for stage in market.stages if stage is not aggregate)
     market.worker()
     market.until(lambda: market.task().payload)
     return market
 
 
-def test_a_failing_merge_is_the_job_s_reason_until_it_succeeds(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = accepted(new_floor)
+def test_a_failing_merge_is_the_job_s_reason_until_it_succeeds(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = accepted(new_market)
     blobs, lost = market.context.blobs, Digest(market.task().payload)
     data = blobs.read(lost)
     blobs.drop(lost)
@@ -46,9 +46,9 @@ def test_a_failing_merge_is_the_job_s_reason_until_it_succeeds(new_floor) -> Non
 
 
 @FULL
-def test_a_full_disk_is_the_job_s_reason_and_the_round_is_merged_once_there_is_room(new_floor, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_a_full_disk_is_the_job_s_reason_and_the_round_is_merged_once_there_is_room(new_market, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """A state larger than the memory is worked on in files, whose bytes are reserved before any is written."""
-    market = accepted(new_floor, merge_memory=0)
+    market = accepted(new_market, merge_memory=0)
 
     def no_room(_file: int, _start: int, _length: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -62,9 +62,9 @@ def test_a_full_disk_is_the_job_s_reason_and_the_round_is_merged_once_there_is_r
 
 
 @BOTH
-def test_a_payload_dropped_since_it_was_kept_is_kept_again(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_payload_dropped_since_it_was_kept_is_kept_again(new_market) -> None:  # type: ignore[no-untyped-def]
     """Another job's equal payload is forgotten between the keeping of this one and the row that names it."""
-    market: MarketFixture = new_floor(**ALONE)
+    market: MarketFixture = new_market(**ALONE)
     blobs = market.context.blobs
     with blobs.receive() as incoming:
         incoming.write(b"equal content")
@@ -77,16 +77,16 @@ def test_a_payload_dropped_since_it_was_kept_is_kept_again(new_floor) -> None:  
 
 
 @BOTH
-def test_a_payload_that_a_task_names_is_not_dropped(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = accepted(new_floor)
+def test_a_payload_that_a_task_names_is_not_dropped(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = accepted(new_market)
     digest = Digest(market.task().payload)
     blob_cleanup.drop_payload_if_unneeded(market.context, digest)
     assert market.context.blobs.has(digest)
 
 
 @pytest.mark.databases("postgresql")
-def test_nobody_names_a_blob_while_it_is_dropped(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market: MarketFixture = new_floor(**ALONE)
+def test_nobody_names_a_blob_while_it_is_dropped(new_market) -> None:  # type: ignore[no-untyped-def]
+    market: MarketFixture = new_market(**ALONE)
     digest = market.context.blobs.put(b"content")
     other = market.another()
 

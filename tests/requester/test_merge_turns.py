@@ -28,7 +28,7 @@ from tests.patience import PATIENCE_S, wait_until
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.test_evaluation_bounds import NEW, drafted, linear
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 ALONE: dict[str, Any] = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 SLOW, QUICK = "00000000000000bb", "00000000000000dd"
 
@@ -51,9 +51,9 @@ class HeldModels(ModelRunner):
 
 
 @FULL
-def test_another_job_s_rounds_go_on_while_one_is_measured(new_floor: NewFloor) -> None:
+def test_another_job_s_rounds_go_on_while_one_is_measured(new_market: NewMarket) -> None:
     spec = {**ALONE, "rounds": 3, "evaluation": {"partition": "test"}}
-    market, held = new_floor(settings={"sweep_s": 0.05}), HeldModels(SLOW)
+    market, held = new_market(settings={"sweep_s": 0.05}), HeldModels(SLOW)
     rows = pack_dataset({"x": np.ones((8, 3), np.float32), "y": np.ones(8, np.float32)}, Cut(4, held_out=0.5))
     manifest = {"manifest": market.context.blobs.put(rows.body)}
     market.context = replace(market.context, modelling=held)
@@ -82,9 +82,9 @@ def test_another_job_s_rounds_go_on_while_one_is_measured(new_floor: NewFloor) -
         wait_until(lambda: state(SLOW) == JobState.FINISHED, meanwhile=live)
 
 
-def test_publishing_a_job_waits_for_no_evaluation(new_floor: NewFloor) -> None:
+def test_publishing_a_job_waits_for_no_evaluation(new_market: NewMarket) -> None:
     """The child that evaluates stands still, as one does that computes for two minutes."""
-    market = new_floor()
+    market = new_market()
     drafted(market, linear())
     models = ModelRunner()
     market.context = replace(market.context, modelling=models)

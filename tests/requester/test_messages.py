@@ -179,8 +179,8 @@ def test_a_root_may_not_be_changed_for_another_at_the_reveal(leased: MarketFixtu
     assert leased.replica(turncoat).state == ReplicaState.REJECTED
 
 
-def test_a_later_wave_has_a_secret_of_its_own_and_the_first_wave_takes_no_more(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_later_wave_has_a_secret_of_its_own_and_the_first_wave_takes_no_more(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     first = [market.worker(scaled(2.0)), market.worker(scaled(3.0))]
     laggard = market.worker()
     market.gather()
@@ -292,8 +292,8 @@ def test_uploads_of_workers_that_were_not_asked_are_refused(uploading: MarketFix
         wants(uploading, worker, lease.replica, lease.fence + 1)
 
 
-def test_a_payload_of_a_rejected_replica_is_refused(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_payload_of_a_rejected_replica_is_refused(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     cheater, *_ = market.worker(NOISE), market.worker(WITHHOLDER), market.worker(WITHHOLDER)
     market.until(lambda: market.task().state == TaskState.UPLOADING)
     with pytest.raises(MarketError, match="rejected"):
@@ -339,9 +339,9 @@ def test_confirmed_verdicts_and_vouchers_are_not_sent_again(uploading: MarketFix
     assert [voucher.cumulative for voucher in worker.load_answer().vouchers] == [PRICE]
 
 
-def test_a_poll_that_is_repeated_brings_no_second_lease(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_poll_that_is_repeated_brings_no_second_lease(new_market) -> None:  # type: ignore[no-untyped-def]
     """The answer was lost: the worker asks again for one lease, and knows of none."""
-    market = new_floor(tasks_per_round=4)
+    market = new_market(tasks_per_round=4)
     workers = [market.worker() for _ in range(3)]
     for _ in range(3):
         for worker in workers:

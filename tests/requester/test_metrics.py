@@ -29,7 +29,7 @@ from requester.store.tables import Job, Round
 from tests.lanes import FULL
 from tests.requester.test_evaluation_bounds import NEW
 
-Floor = Callable[..., Any]
+NewMarket = Callable[..., Any]
 
 
 def rows(labels: int) -> dict[str, np.ndarray]:
@@ -68,8 +68,8 @@ def posted(market: Any, spec: Any) -> Any:
 
 
 @FULL
-def test_an_uploaded_metrics_document_is_run_beside_the_evaluation(new_floor: Floor) -> None:
-    market = new_floor()
+def test_an_uploaded_metrics_document_is_run_beside_the_evaluation(new_market: NewMarket) -> None:
+    market = new_market()
     job = drafted(market, stop=["auc > 0.99"])
     assert (job.state, job.reason) == (JobState.AWAITING_FUNDS, "waits for its deposit on-chain")
     with market.context.reading() as reader:
@@ -84,9 +84,9 @@ def test_an_uploaded_metrics_document_is_run_beside_the_evaluation(new_floor: Fl
 
 
 @FULL
-def test_a_diverged_model_has_no_figures(new_floor: Floor) -> None:
+def test_a_diverged_model_has_no_figures(new_market: NewMarket) -> None:
     """JSON has no NaN, so a round with one never closed on PostgreSQL; and the first class has the highest of NaN."""
-    market = new_floor()
+    market = new_market()
     drafted(market)
     with market.context.reading() as reader:
         publication = Publication.model_validate(reader.get_one(Job, NEW).publication)
@@ -118,19 +118,19 @@ def test_a_diverged_model_has_no_figures(new_floor: Floor) -> None:
     ],
 )
 def test_a_metric_that_would_never_come_is_refused_before_any_money(
-    new_floor: Floor, fields: dict[str, Any], why: str
+    new_market: NewMarket, fields: dict[str, Any], why: str
 ) -> None:
-    job = drafted(new_floor(), **fields)
+    job = drafted(new_market(), **fields)
     assert job.state == JobState.FAILED
     assert re.search(why, job.reason), job.reason
 
 
 def test_metrics_that_would_hold_up_other_jobs_are_refused_and_hold_up_none(
-    new_floor: Floor, monkeypatch: pytest.MonkeyPatch
+    new_market: NewMarket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cheating requester: every evaluation of the service waits while one is measured."""
     monkeypatch.setattr(evaluations, "FIRST_METRICS_S", 1e-6)
-    market = new_floor()
+    market = new_market()
     job = drafted(market)
     assert job.state == JobState.FAILED
     assert "measuring them on 32 rows takes more than 1e-06 s here: hold out fewer rows" in job.reason
@@ -142,11 +142,11 @@ def test_metrics_that_would_hold_up_other_jobs_are_refused_and_hold_up_none(
 
 
 @pytest.mark.parametrize("part", ["evaluation", "metrics"])
-def test_no_metric_takes_the_place_of_the_held_out_loss(new_floor: Floor, part: str) -> None:
+def test_no_metric_takes_the_place_of_the_held_out_loss(new_market: NewMarket, part: str) -> None:
     """The cheating requester: worth is paid by the loss, so a figure of another meaning would pay less."""
     document = json.loads(getattr(made(), part))
     document["metrics"]["loss"] = next(iter(document["metrics"].values()))
-    job = drafted(new_floor(), **{part: canonical(document)})
+    job = drafted(new_market(), **{part: canonical(document)})
     assert job.state == JobState.FAILED
     assert job.reason.endswith("loss is not the name of a tensor; rename it")
 
@@ -161,8 +161,8 @@ def of_a_job_file(market: Any, *asked: str) -> Any:
 
 
 @FULL
-def test_a_ready_architecture_measures_ready_metrics_of_a_job_file(new_floor: Floor) -> None:
-    market = new_floor()
+def test_a_ready_architecture_measures_ready_metrics_of_a_job_file(new_market: NewMarket) -> None:
+    market = new_market()
     job = of_a_job_file(market, "auc", "f1")
     assert job.state == JobState.AWAITING_FUNDS, job.reason
     with market.context.reading() as reader:
@@ -170,14 +170,14 @@ def test_a_ready_architecture_measures_ready_metrics_of_a_job_file(new_floor: Fl
     assert set(parse_document(market.context.blobs.read(publication["metrics"])).metrics) == {"auc", "f1"}
 
 
-def test_a_ready_metric_that_there_is_not_is_refused(new_floor: Floor) -> None:
-    job = of_a_job_file(new_floor(), "auc", "acu")
+def test_a_ready_metric_that_there_is_not_is_refused(new_market: NewMarket) -> None:
+    job = of_a_job_file(new_market(), "auc", "acu")
     assert job.state == JobState.FAILED
     assert "evaluation.metrics: there is no metric 'acu': choose one of accuracy, auc" in job.reason
 
 
-def test_a_publication_without_metrics_has_the_digest_that_it_had(new_floor: Floor) -> None:
-    market = new_floor()
+def test_a_publication_without_metrics_has_the_digest_that_it_had(new_market: NewMarket) -> None:
+    market = new_market()
     job = drafted(market, measured=False, evaluation={"partition": "test"})
     assert job.state == JobState.AWAITING_FUNDS
     with market.context.reading() as reader:
@@ -188,10 +188,10 @@ def test_a_publication_without_metrics_has_the_digest_that_it_had(new_floor: Flo
 
 
 @pytest.mark.parametrize(("every", "patience"), [(3, 2), (1, 3)])
-def test_patience_reads_the_rounds_that_were_measured(new_floor: Floor, every: int, patience: int) -> None:
+def test_patience_reads_the_rounds_that_were_measured(new_market: NewMarket, every: int, patience: int) -> None:
     """Round 1 has no figures: every third is evaluated, or the model diverged in it, which counts."""
     named = {"partition": "test", "every": every}
-    market = new_floor(evaluation=named, stop=[f"loss stalls {patience}"], rounds=100)
+    market = new_market(evaluation=named, stop=[f"loss stalls {patience}"], rounds=100)
     measured = [{"loss": 1.0}, {}, {"loss": 1.1}, {"loss": 0.2}, {"loss": 1.2}]
     states = [RoundState.CLOSED] * 3 + [RoundState.REWOUND, RoundState.CLOSED]
     with market.context.begin() as work:

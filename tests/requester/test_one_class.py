@@ -19,7 +19,7 @@ from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 ARITHMETIC: dict[str, Any] = {"arithmetic": "reproducible"}
 NAMES = (
     "cpu/x86_64-GenuineIntel/avx2/threads-1",
@@ -34,14 +34,14 @@ def come(market: MarketFixture, *behaviours: Behaviour) -> list[SimWorker]:
     return [market.worker(one, determinism_class=name) for one, name in zip(behaviours, NAMES, strict=True)]
 
 
-def open_voting(new_floor: NewFloor, **spec: Any) -> MarketFixture:
+def open_voting(new_market: NewMarket, **spec: Any) -> MarketFixture:
     """Three vote, and nobody audits."""
     voting = {"replication": {"name": "fixed", "replicas": 3, "max_replicas": 5}, "rounds": 2}
-    return new_floor(audited_classes=(), **(voting | spec))
+    return new_market(audited_classes=(), **(voting | spec))
 
 
-def test_processors_of_three_classes_vote_together_and_are_paid(new_floor: NewFloor) -> None:
-    market = open_voting(new_floor, **ARITHMETIC)
+def test_processors_of_three_classes_vote_together_and_are_paid(new_market: NewMarket) -> None:
+    market = open_voting(new_market, **ARITHMETIC)
     workers = come(market, HONEST, HONEST, HONEST)
     market.play(passes=20)
     assert market.state() == JobState.FINISHED
@@ -50,8 +50,8 @@ def test_processors_of_three_classes_vote_together_and_are_paid(new_floor: NewFl
     check_books(market)
 
 
-def test_one_of_them_that_lies_is_outvoted(new_floor: NewFloor) -> None:
-    market = open_voting(new_floor, **ARITHMETIC)
+def test_one_of_them_that_lies_is_outvoted(new_market: NewMarket) -> None:
+    market = open_voting(new_market, **ARITHMETIC)
     honest, liar, other = come(market, HONEST, LIE, HONEST)
     market.play(passes=20)
     assert market.state() == JobState.FINISHED
@@ -60,8 +60,8 @@ def test_one_of_them_that_lies_is_outvoted(new_floor: NewFloor) -> None:
     check_books(market)
 
 
-def test_in_native_arithmetic_they_do_not_vote_together(new_floor: NewFloor) -> None:
-    market = open_voting(new_floor)
+def test_in_native_arithmetic_they_do_not_vote_together(new_market: NewMarket) -> None:
+    market = open_voting(new_market)
     workers = come(market, HONEST, HONEST, HONEST)
     market.play(passes=10)
     assert market.earned() == {}
@@ -70,8 +70,8 @@ def test_in_native_arithmetic_they_do_not_vote_together(new_floor: NewFloor) -> 
 
 
 @pytest.mark.parametrize("other", leave_to_full(["cuda/h100", "cpu/aarch64/default/threads-1"]))
-def test_a_machine_whose_bits_were_not_compared_takes_no_place_of_theirs(new_floor: NewFloor, other: str) -> None:
-    market = open_voting(new_floor, **ARITHMETIC)
+def test_a_machine_whose_bits_were_not_compared_takes_no_place_of_theirs(new_market: NewMarket, other: str) -> None:
+    market = open_voting(new_market, **ARITHMETIC)
     card = market.worker(determinism_class=other)
     workers = come(market, HONEST, HONEST, HONEST)
     market.play(passes=20)
@@ -84,9 +84,9 @@ def test_a_machine_whose_bits_were_not_compared_takes_no_place_of_theirs(new_flo
 @pytest.mark.parametrize(
     "replication", [{"name": "audited", "audit": 1.0}, {"name": "proven"}], ids=["audited", "proven"]
 )
-def test_an_auditor_of_another_processor_checks_them_all(new_floor: NewFloor, replication: dict[str, Any]) -> None:
+def test_an_auditor_of_another_processor_checks_them_all(new_market: NewMarket, replication: dict[str, Any]) -> None:
     spec = {"rounds": 3, "tasks_per_round": 3, "replication": replication, **ARITHMETIC}
-    market = new_floor(audited_classes=(), **spec)
+    market = new_market(audited_classes=(), **spec)
     auditor = SimAuditor(market, determinism_class="cpu/x86_64/threads-8")
     assert auditor.claim() is None
     workers = come(market, HONEST, HONEST, HONEST)
@@ -98,9 +98,9 @@ def test_an_auditor_of_another_processor_checks_them_all(new_floor: NewFloor, re
     check_books(market)
 
 
-def test_the_auditor_finds_a_lie_of_any_of_them(new_floor: NewFloor) -> None:
+def test_the_auditor_finds_a_lie_of_any_of_them(new_market: NewMarket) -> None:
     spec = {"rounds": 1, "replication": {"name": "audited", "audit": 1.0}, **ARITHMETIC}
-    market = new_floor(audited_classes=(), **spec)
+    market = new_market(audited_classes=(), **spec)
     auditor = SimAuditor(market, determinism_class="cpu/x86_64/threads-8")
     assert auditor.claim() is None
     liar = market.worker(LIE, determinism_class=NAMES[0])
@@ -114,8 +114,8 @@ def test_the_auditor_finds_a_lie_of_any_of_them(new_floor: NewFloor) -> None:
     assert TaskState.REVOKED in {task.state for task in market.tasks()}
 
 
-def test_an_auditor_of_a_card_checks_none_of_them(new_floor: NewFloor) -> None:
-    market = new_floor(audited_classes=(), rounds=1, replication={"name": "audited", "audit": 1.0}, **ARITHMETIC)
+def test_an_auditor_of_a_card_checks_none_of_them(new_market: NewMarket) -> None:
+    market = new_market(audited_classes=(), rounds=1, replication={"name": "audited", "audit": 1.0}, **ARITHMETIC)
     auditor = SimAuditor(market, determinism_class="cuda/h100")
     assert auditor.claim() is None
     come(market, HONEST, HONEST, HONEST)
@@ -129,8 +129,8 @@ def test_nobody_announces_the_common_class() -> None:
 
 
 @pytest.mark.parametrize("name", [NAMES[0], "CPU/X86_64/threads-1", "cpu/x86-64/threads-1", "cpu/x86_64", "cpu/x86_6"])
-def test_the_books_and_the_rule_give_a_class_that_begins_alike_the_same_place(new_floor: NewFloor, name: str) -> None:
-    market = open_voting(new_floor, **ARITHMETIC)
+def test_the_books_and_the_rule_give_a_class_that_begins_alike_the_same_place(new_market: NewMarket, name: str) -> None:
+    market = open_voting(new_market, **ARITHMETIC)
     worker = market.worker(determinism_class=name)
     worker.request_work()
     asked = {"reproducible": True}

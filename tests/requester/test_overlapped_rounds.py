@@ -30,7 +30,7 @@ from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import COUNTER, LAYOUT, PRICE, MarketFixture, first_parameters
 from tests.requester.market_workers import SimWorker, honest_answer
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 ADAMW = {"name": "adamw", "lr": 0.1, "weight_decay": 0.1, "clip": 1.0}
 SPEC: dict[str, Any] = {"overlap": 1, "rounds": 5, "tasks_per_round": 2, "optimizer": ADAMW}
 ALONE: dict[str, Any] = SPEC | {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
@@ -57,8 +57,8 @@ def final_bytes(market: MarketFixture, worker: SimWorker) -> bytes:
     return tensors.pack_tensors(by_the_formula(market, worker)[-1])
 
 
-def staffed(new_floor: NewFloor, workers: int = 3, capacity: int = 2, **spec: Any) -> MarketFixture:
-    market = new_floor(**SPEC | spec)
+def staffed(new_market: NewMarket, workers: int = 3, capacity: int = 2, **spec: Any) -> MarketFixture:
+    market = new_market(**SPEC | spec)
     for _ in range(workers):
         market.worker().capacity = capacity
     return market
@@ -77,8 +77,8 @@ def closed(market: MarketFixture) -> int:
 
 
 @pytest.mark.parametrize("sampling", leave_to_full(["rounds", "epochs"]))
-def test_a_job_of_overlapped_rounds_ends_with_the_formula_s_bits(new_floor: NewFloor, sampling: str) -> None:
-    market = staffed(new_floor, sampling=sampling)
+def test_a_job_of_overlapped_rounds_ends_with_the_formula_s_bits(new_market: NewMarket, sampling: str) -> None:
+    market = staffed(new_market, sampling=sampling)
     market.play()
     check_formula_end(market)
     starts = [row.parameters for row in market.rounds()]
@@ -88,18 +88,18 @@ def test_a_job_of_overlapped_rounds_ends_with_the_formula_s_bits(new_floor: NewF
 
 
 @FULL
-def test_without_an_overlap_it_ends_elsewhere(new_floor: NewFloor) -> None:
+def test_without_an_overlap_it_ends_elsewhere(new_market: NewMarket) -> None:
     ends = []
     for delay in (0, 1):
-        market = staffed(new_floor, overlap=delay)
+        market = staffed(new_market, overlap=delay)
         market.play()
         check_formula_end(market)
         ends.append(market.final_parameters())
     assert ends[0] != ends[1]
 
 
-def test_two_rounds_are_under_way_and_never_three(new_floor: NewFloor) -> None:
-    market = new_floor(**ALONE)
+def test_two_rounds_are_under_way_and_never_three(new_market: NewMarket) -> None:
+    market = new_market(**ALONE)
     assert [row.number for row in market.rounds()] == [0, 1]
     worker = market.worker()
     worker.capacity = 4
@@ -113,8 +113,8 @@ def test_two_rounds_are_under_way_and_never_three(new_floor: NewFloor) -> None:
 
 
 @FULL
-def test_a_round_that_is_done_first_waits_for_the_one_before_it(new_floor: NewFloor) -> None:
-    market = new_floor(**ALONE)
+def test_a_round_that_is_done_first_waits_for_the_one_before_it(new_market: NewMarket) -> None:
+    market = new_market(**ALONE)
     slow, fast = market.worker(), market.worker()
     slow.capacity, fast.capacity = 2, 2
     slow.request_work()
@@ -128,10 +128,10 @@ def test_a_round_that_is_done_first_waits_for_the_one_before_it(new_floor: NewFl
 @FULL
 @pytest.mark.parametrize("crashes", [[1], [2, 3], [1, 2, 3, 4]])
 def test_after_a_crash_it_is_replayed_to_the_same_bits(
-    new_floor: NewFloor, crashes: list[int], monkeypatch: pytest.MonkeyPatch
+    new_market: NewMarket, crashes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshots, "SMALL", 0)
-    market = new_floor(settings=NEVER_SMALL, **ALONE)
+    market = new_market(settings=NEVER_SMALL, **ALONE)
     market.worker()
     for number in crashes:
         market.until(lambda number=number: closed(market) >= number)  # type: ignore[misc]
@@ -141,8 +141,8 @@ def test_after_a_crash_it_is_replayed_to_the_same_bits(
 
 
 @FULL
-def test_a_crash_during_the_merge_of_a_round_changes_nothing(new_floor: NewFloor) -> None:
-    market = staffed(new_floor, overlap=1)
+def test_a_crash_during_the_merge_of_a_round_changes_nothing(new_market: NewMarket) -> None:
+    market = staffed(new_market, overlap=1)
     stages = market.stages
     market.stages = tuple(stage for stage in stages if stage is not aggregate)
     market.play(passes=20)
@@ -176,8 +176,8 @@ def stale(market: MarketFixture) -> SimWorker:
 
 
 @FULL
-def test_a_worker_that_computes_from_other_parameters_is_outvoted(new_floor: NewFloor) -> None:
-    market = staffed(new_floor, workers=3)
+def test_a_worker_that_computes_from_other_parameters_is_outvoted(new_market: NewMarket) -> None:
+    market = staffed(new_market, workers=3)
     cheat = stale(market)
     market.play()
     check_formula_end(market)
@@ -188,8 +188,8 @@ def test_a_worker_that_computes_from_other_parameters_is_outvoted(new_floor: New
 
 
 @FULL
-def test_gradients_from_other_parameters_are_found_by_an_audit_and_taken_back(new_floor: NewFloor) -> None:
-    market = new_floor(**ALONE | {"audit": {"probability": 1.0}})
+def test_gradients_from_other_parameters_are_found_by_an_audit_and_taken_back(new_market: NewMarket) -> None:
+    market = new_market(**ALONE | {"audit": {"probability": 1.0}})
     cheat = stale(market)
     market.until(lambda: closed(market) >= 3)
     market.worker().capacity = 2
@@ -201,9 +201,9 @@ def test_gradients_from_other_parameters_are_found_by_an_audit_and_taken_back(ne
 
 
 @FULL
-def test_a_lie_found_late_takes_back_what_was_computed_from_it_and_no_more(new_floor: NewFloor) -> None:
+def test_a_lie_found_late_takes_back_what_was_computed_from_it_and_no_more(new_market: NewMarket) -> None:
     """Round 1 starts from the first parameters: its tasks stand though round 0 is merged anew."""
-    market = new_floor(**SPEC | {"audit": {"probability": 1.0}})
+    market = new_market(**SPEC | {"audit": {"probability": 1.0}})
     market.worker(LIE).capacity, market.worker(LIE).capacity, market.worker().capacity = 2, 2, 2
     market.until(lambda: closed(market) >= 1)
     for liar in market.workers[:2]:
@@ -222,8 +222,8 @@ def test_a_lie_found_late_takes_back_what_was_computed_from_it_and_no_more(new_f
 
 
 @FULL
-def test_work_on_an_unharmed_round_is_not_cancelled(new_floor: NewFloor) -> None:
-    market = new_floor(**SPEC | {"tasks_per_round": 1, "audit": {"probability": 1.0}})
+def test_work_on_an_unharmed_round_is_not_cancelled(new_market: NewMarket) -> None:
+    market = new_market(**SPEC | {"tasks_per_round": 1, "audit": {"probability": 1.0}})
     market.worker(LIE), market.worker(LIE)
     honest = market.worker()
     for worker in market.workers:
@@ -243,8 +243,8 @@ def test_work_on_an_unharmed_round_is_not_cancelled(new_floor: NewFloor) -> None
 
 
 @FULL
-def test_the_rounds_that_audits_may_take_back_keep_what_they_start_from(new_floor: NewFloor) -> None:
-    market = staffed(new_floor, rounds=8, audit={"probability": 1.0})
+def test_the_rounds_that_audits_may_take_back_keep_what_they_start_from(new_market: NewMarket) -> None:
+    market = staffed(new_market, rounds=8, audit={"probability": 1.0})
     market.play(passes=40)
     assert closed(market) == 3
     assert "an auditor of class cpu" in market.why_waiting()
@@ -260,9 +260,9 @@ def test_the_rounds_that_audits_may_take_back_keep_what_they_start_from(new_floo
 
 @FULL
 def test_a_first_round_s_answer_is_unpublished_while_the_second_has_its_parameters(
-    new_floor: NewFloor,
+    new_market: NewMarket,
 ) -> None:
-    market = new_floor(**ALONE)
+    market = new_market(**ALONE)
     market.worker()
 
     def list_published_rounds() -> set[int]:
@@ -286,8 +286,8 @@ def test_a_first_round_s_answer_is_unpublished_while_the_second_has_its_paramete
 
 
 @FULL
-def test_a_spent_sum_ends_the_job_and_committed_workers_are_paid(new_floor: NewFloor) -> None:
-    market = staffed(new_floor, rounds=9, stop=[{"spent": str(12 * PRICE)}])
+def test_a_spent_sum_ends_the_job_and_committed_workers_are_paid(new_market: NewMarket) -> None:
+    market = staffed(new_market, rounds=9, stop=[{"spent": str(12 * PRICE)}])
     market.play()
     assert market.state() == JobState.FINISHED
     assert "spent" in market.the_job().reason
@@ -301,8 +301,8 @@ def test_a_spent_sum_ends_the_job_and_committed_workers_are_paid(new_floor: NewF
 
 
 @FULL
-def test_a_deposit_that_covers_the_rounds_under_way_alone_pauses_it_after_them(new_floor: NewFloor) -> None:
-    market = new_floor(**ALONE)
+def test_a_deposit_that_covers_the_rounds_under_way_alone_pauses_it_after_them(new_market: NewMarket) -> None:
+    market = new_market(**ALONE)
     market.worker()
     with market.context.begin() as work:
         job = work.get_one(type(market.the_job()), market.job)

@@ -53,9 +53,9 @@ def calm(market: MarketFixture) -> None:
     market.driven = True
 
 
-def test_two_draws_give_no_place_and_no_capacity_twice(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_two_draws_give_no_place_and_no_capacity_twice(new_market) -> None:  # type: ignore[no-untyped-def]
     for _ in range(3):
-        market = new_floor(tasks_per_round=4, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
+        market = new_market(tasks_per_round=4, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
         calm(market)
         for _ in range(3):
             market.worker().send_poll()
@@ -67,10 +67,10 @@ def test_two_draws_give_no_place_and_no_capacity_twice(new_floor) -> None:  # ty
 
 
 @FULL
-def test_two_batches_that_strike_the_same_operators_in_other_orders_do_not_clash(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_two_batches_that_strike_the_same_operators_in_other_orders_do_not_clash(new_market) -> None:  # type: ignore[no-untyped-def]
     alone = {"name": "fixed", "replicas": 1, "max_replicas": 1}
     for _ in range(3):
-        market = new_floor(tasks_per_round=8, settings={"max_strikes": 99}, replication=alone)
+        market = new_market(tasks_per_round=8, settings={"max_strikes": 99}, replication=alone)
         owners = [market.worker() for _ in range(4)]
         others = [market.worker(payout=owner.address, consent=1) for owner in owners]
         market.gather()
@@ -88,8 +88,8 @@ def test_two_batches_that_strike_the_same_operators_in_other_orders_do_not_clash
         assert [market.strikes(owner) for owner in owners] == [3, 3, 3, 3]
 
 
-def test_a_worker_that_withdraws_as_it_is_drawn_is_drawn_or_not(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
+def test_a_worker_that_withdraws_as_it_is_drawn_is_drawn_or_not(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     calm(market)
     worker = market.worker()
     for _ in range(10):
@@ -103,17 +103,17 @@ def test_a_worker_that_withdraws_as_it_is_drawn_is_drawn_or_not(new_floor) -> No
     assert row.fence == len(market.replicas()) <= 1
 
 
-def gathered(new_floor: Any, count: int = 3, **spec: Any) -> tuple[MarketFixture, list[SimWorker]]:
-    """Workers that hold a lease each, on a floor that nobody drives."""
-    market = new_floor(**spec)
+def gathered(new_market: Any, count: int = 3, **spec: Any) -> tuple[MarketFixture, list[SimWorker]]:
+    """Workers that hold a lease each, on a market that nobody drives."""
+    market = new_market(**spec)
     workers = [market.worker() for _ in range(count)]
     market.gather()
     calm(market)
     return market, workers
 
 
-def test_commitments_at_once_close_one_wave_over_all_of_them(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market, workers = gathered(new_floor)
+def test_commitments_at_once_close_one_wave_over_all_of_them(new_market) -> None:  # type: ignore[no-untyped-def]
+    market, workers = gathered(new_market)
     others = [market.another(), market.another()]
     at_once(
         *(lambda worker=worker: worker.send_poll(commitments=worker.commitments()) for worker in workers),
@@ -129,8 +129,8 @@ def test_commitments_at_once_close_one_wave_over_all_of_them(new_floor) -> None:
         assert {address for address, _ in wave.commitments} == {worker.address for worker in workers}
 
 
-def test_reveals_at_once_are_judged_once(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market, workers = gathered(new_floor)
+def test_reveals_at_once_are_judged_once(new_market) -> None:  # type: ignore[no-untyped-def]
+    market, workers = gathered(new_market)
     for worker in workers:
         worker.send_poll(commitments=worker.commitments())
     close.run(market.context, market.task().id)
@@ -162,8 +162,8 @@ def wanted(market: MarketFixture, workers: Sequence[SimWorker]) -> list[SimWorke
     return [worker for worker in workers if worker.newest().wanted]
 
 
-def test_a_payload_that_comes_twice_as_its_time_ends_is_paid_once(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market, workers = gathered(new_floor)
+def test_a_payload_that_comes_twice_as_its_time_ends_is_paid_once(new_market) -> None:  # type: ignore[no-untyped-def]
+    market, workers = gathered(new_market)
     (uploader,) = wanted(market, workers)
     other = market.another()
 
@@ -182,8 +182,8 @@ def test_a_payload_that_comes_twice_as_its_time_ends_is_paid_once(new_floor) -> 
     check_books(market)
 
 
-def test_payloads_of_two_tasks_pay_the_same_workers_at_once(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(tasks_per_round=2)
+def test_payloads_of_two_tasks_pay_the_same_workers_at_once(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(tasks_per_round=2)
     workers = [market.worker() for _ in range(3)]
     for worker in workers:
         worker.capacity = 2
@@ -199,9 +199,9 @@ def test_payloads_of_two_tasks_pay_the_same_workers_at_once(new_floor) -> None: 
     check_books(market)
 
 
-def test_a_job_that_ends_as_a_task_fails_has_no_task_left_open(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_job_that_ends_as_a_task_fails_has_no_task_left_open(new_market) -> None:  # type: ignore[no-untyped-def]
     for _ in range(3):
-        market, _workers = gathered(new_floor)
+        market, _workers = gathered(new_market)
         other = market.another()
         market.clock.now += 1000
 
@@ -220,8 +220,8 @@ def test_a_job_that_ends_as_a_task_fails_has_no_task_left_open(new_floor) -> Non
         assert {task.state for task in market.tasks()} <= {TaskState.CANCELLED, TaskState.FAILED}
 
 
-def test_one_of_two_merges_and_the_other_does_not_wait_for_it(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market, workers = gathered(new_floor)
+def test_one_of_two_merges_and_the_other_does_not_wait_for_it(new_market) -> None:  # type: ignore[no-untyped-def]
+    market, workers = gathered(new_market)
     (uploader,) = wanted(market, workers)
     uploader.upload(uploader.newest())
     other = market.another()
@@ -233,8 +233,8 @@ def test_one_of_two_merges_and_the_other_does_not_wait_for_it(new_floor) -> None
     assert market.rounds()[0].state == "closed"
 
 
-def test_a_process_that_dies_at_long_work_leaves_it_to_others(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_process_that_dies_at_long_work_leaves_it_to_others(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     dying = market.another()
     with hold_named_lock(dying.sessions, "work") as mine:
         assert mine
@@ -244,17 +244,17 @@ def test_a_process_that_dies_at_long_work_leaves_it_to_others(new_floor) -> None
         assert third
 
 
-def test_one_process_at_a_time_sends(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
-    desks = [market.chain(f"process {number}") for number in range(4)]
+def test_one_process_at_a_time_sends(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
+    processes = [market.chain(f"process {number}") for number in range(4)]
     for _ in range(3):
-        held = at_once(*(partial(chain_worker.renew_leader_lease, chain) for chain in desks))
+        held = at_once(*(partial(chain_worker.renew_leader_lease, chain) for chain in processes))
         assert sum(held) == 1
-        chain_worker.release_leader_lease(desks[held.index(True)])
+        chain_worker.release_leader_lease(processes[held.index(True)])
 
 
-def test_simultaneous_sign_ins_of_one_wallet_make_one_worker(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_simultaneous_sign_ins_of_one_wallet_make_one_worker(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     address = "0x" + "12" * 20
 
     @retry_on_conflict
@@ -269,8 +269,8 @@ def test_simultaneous_sign_ins_of_one_wallet_make_one_worker(new_floor) -> None:
     assert len(market.all(ApiToken)) == 1
 
 
-def test_two_that_wait_for_each_other_both_come_through(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_two_that_wait_for_each_other_both_come_through(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     first, second = market.worker(), market.worker()
     met = threading.Barrier(2)
     clashes = []
@@ -293,8 +293,8 @@ def test_two_that_wait_for_each_other_both_come_through(new_floor) -> None:  # t
     assert {row.fence for row in market.all(Worker)} == {2}
 
 
-def test_events_are_seen_in_the_order_of_their_numbers(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_events_are_seen_in_the_order_of_their_numbers(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     writers = [market.another() for _ in range(3)]
     done = threading.Event()
     seen: list[int] = []
@@ -317,14 +317,14 @@ def test_events_are_seen_in_the_order_of_their_numbers(new_floor) -> None:  # ty
 
 
 @FULL
-def test_two_services_and_many_workers_at_once_end_with_the_same_bits(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_two_services_and_many_workers_at_once_end_with_the_same_bits(new_market) -> None:  # type: ignore[no-untyped-def]
     spec: dict[str, Any] = {"rounds": 2, "tasks_per_round": 2}
-    undisturbed = new_floor(**spec)
+    undisturbed = new_market(**spec)
     for _ in range(6):
         undisturbed.worker()
     undisturbed.play()
 
-    market = new_floor(**spec, settings={"sweep_s": 0.06, "max_strikes": 10**6})
+    market = new_market(**spec, settings={"sweep_s": 0.06, "max_strikes": 10**6})
     workers = [market.worker() for _ in range(6)]
     calm(market)
     over = threading.Event()
@@ -349,8 +349,8 @@ def test_two_services_and_many_workers_at_once_end_with_the_same_bits(new_floor)
     check_books(market)
 
 
-def test_a_notification_reaches_another_process_after_the_commit(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_notification_reaches_another_process_after_the_commit(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     here, there = market.context, market.another()
     with there.notifier.listen(["topic"]) as notified, there.notifier.listen(["another"]) as other:
         for topic in (notified, other):
@@ -369,8 +369,8 @@ def test_a_notification_reaches_another_process_after_the_commit(new_floor) -> N
         assert not other.is_set()
 
 
-def test_a_listener_that_lost_its_connection_reconnects_and_looks_at_once(new_floor, postgres) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_listener_that_lost_its_connection_reconnects_and_looks_at_once(new_market, postgres) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     there = market.another()
     with there.notifier.listen(["topic"]) as notified:
         wait_for(notified)
@@ -383,8 +383,8 @@ def test_a_listener_that_lost_its_connection_reconnects_and_looks_at_once(new_fl
         wait_for(notified)
 
 
-def test_a_stage_waits_for_no_reader(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market, workers = gathered(new_floor)
+def test_a_stage_waits_for_no_reader(new_market) -> None:  # type: ignore[no-untyped-def]
+    market, workers = gathered(new_market)
     for worker in workers:
         worker.send_poll(commitments=worker.commitments())
     with market.reading() as reader:
@@ -395,9 +395,9 @@ def test_a_stage_waits_for_no_reader(new_floor) -> None:  # type: ignore[no-unty
     assert answered(market, workers[0], workers[0].request).waves
 
 
-def test_earnings_are_numbered_as_they_are_committed(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_earnings_are_numbered_as_they_are_committed(new_market) -> None:  # type: ignore[no-untyped-def]
     """A reader of payments by their numbers misses none that another transaction still holds."""
-    market = new_floor()
+    market = new_market()
     for _ in range(3):
         market.worker()
     market.play()

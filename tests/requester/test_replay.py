@@ -16,7 +16,7 @@ from requester.stages import aggregate
 from tests.lanes import FULL, leave_to_full
 from tests.requester.market_fixture import MarketFixture
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 ROUNDS = 7
 ADAMW = {"name": "adamw", "lr": 0.1, "weight_decay": 0.1, "clip": 1.0}
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}, "optimizer": ADAMW, "rounds": ROUNDS}
@@ -53,8 +53,8 @@ def payloads(market: MarketFixture) -> list[int]:
 
 
 @FULL
-def test_a_state_is_stored_after_some_rounds_and_payloads_are_kept_until_then(new_floor: NewFloor) -> None:
-    market = new_floor(settings=SELDOM, **ALONE)
+def test_a_state_is_stored_after_some_rounds_and_payloads_are_kept_until_then(new_market: NewMarket) -> None:
+    market = new_market(settings=SELDOM, **ALONE)
     market.worker()
     kept = []
     for number in range(1, ROUNDS):
@@ -66,9 +66,9 @@ def test_a_state_is_stored_after_some_rounds_and_payloads_are_kept_until_then(ne
 
 
 @pytest.mark.parametrize("crashes", leave_to_full([[2, 3], [1], [4, 6], [1, 2, 3, 4, 5, 6]]))
-def test_after_a_crash_the_rounds_since_the_snapshot_are_replayed(new_floor: NewFloor, crashes: list[int]) -> None:
-    undisturbed = played(new_floor(settings=SELDOM | {"snapshot_rounds": 1}, **ALONE))
-    market = new_floor(settings=SELDOM, **ALONE)
+def test_after_a_crash_the_rounds_since_the_snapshot_are_replayed(new_market: NewMarket, crashes: list[int]) -> None:
+    undisturbed = played(new_market(settings=SELDOM | {"snapshot_rounds": 1}, **ALONE))
+    market = new_market(settings=SELDOM, **ALONE)
     market.worker()
     for number in crashes:
         market.until(merged(market, number))
@@ -78,10 +78,10 @@ def test_after_a_crash_the_rounds_since_the_snapshot_are_replayed(new_floor: New
 
 
 @FULL
-def test_two_processes_in_turns_give_the_same_bits(new_floor: NewFloor) -> None:
+def test_two_processes_in_turns_give_the_same_bits(new_market: NewMarket) -> None:
     """Each continues from its own state, over the rounds that the other merged."""
-    undisturbed = played(new_floor(settings=SELDOM, **ALONE))
-    market = new_floor(settings=SELDOM, **ALONE)
+    undisturbed = played(new_market(settings=SELDOM, **ALONE))
+    market = new_market(settings=SELDOM, **ALONE)
     market.worker()
     contexts = [market.context, market.another()]
     for number in range(1, ROUNDS):
@@ -91,8 +91,8 @@ def test_two_processes_in_turns_give_the_same_bits(new_floor: NewFloor) -> None:
     assert market.final_parameters() == undisturbed
 
 
-def test_a_replay_from_other_payloads_merges_nothing_and_gives_the_reason(new_floor: NewFloor) -> None:
-    market = new_floor(settings=SELDOM, **ALONE)
+def test_a_replay_from_other_payloads_merges_nothing_and_gives_the_reason(new_market: NewMarket) -> None:
+    market = new_market(settings=SELDOM, **ALONE)
     market.worker()
     market.until(merged(market, 2))
     market.stages = tuple(stage for stage in market.stages if stage is not aggregate)
@@ -111,10 +111,10 @@ def test_a_replay_from_other_payloads_merges_nothing_and_gives_the_reason(new_fl
 
 @FULL
 def test_a_job_larger_than_the_memory_is_worked_on_in_files_with_the_same_bits(
-    new_floor: NewFloor,
+    new_market: NewMarket,
 ) -> None:
-    undisturbed = played(new_floor(settings=SELDOM, **ALONE))
-    assert played(new_floor(settings=SELDOM | {"merge_memory": 0}, **ALONE)) == undisturbed
+    undisturbed = played(new_market(settings=SELDOM, **ALONE))
+    assert played(new_market(settings=SELDOM | {"merge_memory": 0}, **ALONE)) == undisturbed
 
 
 @pytest.fixture(params=["memory", "file"])

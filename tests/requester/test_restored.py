@@ -23,8 +23,8 @@ def copy_database(source: Path, target: Path) -> None:
 @FULL
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize("step", STEPS)
-def test_a_restored_job_has_the_reason_of_workers_that_ask_for_nothing(new_floor, tmp_path: Path, step: str) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=3)
+def test_a_restored_job_has_the_reason_of_workers_that_ask_for_nothing(new_market, tmp_path: Path, step: str) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=3)
     known = [market.worker() for _ in range(3)]
     market.until(lambda: len(market.rounds()) == 2, *known)
     for move in (market.gather, market.commit, market.reveal)[: STEPS.index(step)]:

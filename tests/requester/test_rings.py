@@ -16,7 +16,7 @@ from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 ROUNDS = 4
 LIE = scaled(3.0)
 NEVER = 1e-9
@@ -61,10 +61,10 @@ CASES = {
 
 @FULL
 @pytest.mark.parametrize("name", CASES)
-def test_no_ring_leaves_a_lie_in_the_model_nor_an_honest_answer_unpaid(new_floor: NewFloor, name: str) -> None:
+def test_no_ring_leaves_a_lie_in_the_model_nor_an_honest_answer_unpaid(new_market: NewMarket, name: str) -> None:
     """Of three seats; an honest newcomer waits beside them and goes on where the ring is barred."""
     size, others, rate, wants = CASES[name]
-    market, auditor = open_job(new_floor, rounds=ROUNDS, replication={"audit": rate})
+    market, auditor = open_job(new_market, rounds=ROUNDS, replication={"audit": rate})
     ring = Ring(wants)
     members = [market.worker(kind=RingWorker) for _ in range(size)]
     for member in members:
@@ -78,7 +78,7 @@ def test_no_ring_leaves_a_lie_in_the_model_nor_an_honest_answer_unpaid(new_floor
     auditor.play()
     assert any(ring.lies.values()), "it had its chance"
     assert market.state() == JobState.FINISHED
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=ROUNDS)
+    assert market.final_parameters() == clean_parameters(new_market, rounds=ROUNDS)
     assert not failed(market) & {worker.address for worker in honest}
     seats = len([row for row in market.replicas() if row.worker in ring.members])
     assert sum(market.earned().get(member, 0) for member in ring.members) <= seats * PRICE

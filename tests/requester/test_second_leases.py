@@ -17,11 +17,11 @@ from tests.databases import NewDatabase
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER
 from tests.lanes import FULL
 from tests.requester.books import check_books
-from tests.requester.market_fixture import PRICE, MarketFixture, folder_for_floor
+from tests.requester.market_fixture import PRICE, MarketFixture, market_folder
 from tests.requester.market_workers import SimWorker
 from tests.requester.test_faulty_jobs import claims
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 NO_MEMORY = StepFault(kind=FaultKind.OUT_OF_MEMORY, message="the card has no memory left")
 BAD_LABEL = StepFault(kind=FaultKind.STEP_FAILED, node="node 3 (cross_entropy_loss.default)")
 ALL_AT_ONCE: dict[str, Any] = {
@@ -44,8 +44,8 @@ def fail_alone(market: MarketFixture, fault: StepFault) -> SimWorker:
     return failing
 
 
-def test_a_worker_whose_machine_failed_is_asked_again_where_no_other_is_left(new_floor: NewFloor) -> None:
-    market = new_floor(**ALL_AT_ONCE)
+def test_a_worker_whose_machine_failed_is_asked_again_where_no_other_is_left(new_market: NewMarket) -> None:
+    market = new_market(**ALL_AT_ONCE)
     failing = fail_alone(market, NO_MEMORY)
     market.play()
     assert market.state() == JobState.FINISHED, market.why_waiting()
@@ -56,8 +56,8 @@ def test_a_worker_whose_machine_failed_is_asked_again_where_no_other_is_left(new
 
 
 @FULL
-def test_a_worker_whose_lease_lapsed_comes_back_after_its_rest(new_floor: NewFloor) -> None:
-    market = new_floor(**ALL_AT_ONCE)
+def test_a_worker_whose_lease_lapsed_comes_back_after_its_rest(new_market: NewMarket) -> None:
+    market = new_market(**ALL_AT_ONCE)
     silent, *others = market.worker(IDLE), market.worker(), market.worker()
     market.gather()
     market.commit(*others)
@@ -68,8 +68,8 @@ def test_a_worker_whose_lease_lapsed_comes_back_after_its_rest(new_floor: NewFlo
     assert sorted(leases(silent)) == [ReplicaState.EXPIRED, ReplicaState.PAYABLE]
 
 
-def test_two_leases_of_an_attempt_are_the_most(new_floor: NewFloor) -> None:
-    market = new_floor(**ALL_AT_ONCE)
+def test_two_leases_of_an_attempt_are_the_most(new_market: NewMarket) -> None:
+    market = new_market(**ALL_AT_ONCE)
     failing = fail_alone(market, NO_MEMORY)
     market.gather(failing)
     claims(failing, NO_MEMORY)
@@ -78,8 +78,8 @@ def test_two_leases_of_an_attempt_are_the_most(new_floor: NewFloor) -> None:
     assert market.strikes(failing) == 2, "a claim costs a strike as before"
 
 
-def test_a_failed_worker_is_not_asked_again_while_another_may_be(new_floor: NewFloor) -> None:
-    market = new_floor(**ALL_AT_ONCE)
+def test_a_failed_worker_is_not_asked_again_while_another_may_be(new_market: NewMarket) -> None:
+    market = new_market(**ALL_AT_ONCE)
     failing = fail_alone(market, NO_MEMORY)
     another = market.worker()
     another.send_poll(capacity=0)
@@ -92,9 +92,9 @@ def test_a_failed_worker_is_not_asked_again_while_another_may_be(new_floor: NewF
 
 @pytest.mark.parametrize("fault", [None, BAD_LABEL], ids=["declined", "the job's fault"])
 def test_no_second_lease_for_a_choice_nor_for_what_would_fail_again(
-    new_floor: NewFloor, fault: StepFault | None
+    new_market: NewMarket, fault: StepFault | None
 ) -> None:
-    market = new_floor(**ALL_AT_ONCE)
+    market = new_market(**ALL_AT_ONCE)
     worker, *others = market.worker(), market.worker(), market.worker()
     market.gather()
     market.commit(*others)
@@ -108,8 +108,8 @@ def test_no_second_lease_for_a_choice_nor_for_what_would_fail_again(
     assert "it had a replica of this attempt" in worker.waiting
 
 
-def test_a_wallet_of_the_same_owner_gets_no_place_beside_it(new_floor: NewFloor) -> None:
-    market = new_floor(**ALL_AT_ONCE)
+def test_a_wallet_of_the_same_owner_gets_no_place_beside_it(new_market: NewMarket) -> None:
+    market = new_market(**ALL_AT_ONCE)
     failing = fail_alone(market, NO_MEMORY)
     second = market.worker(payout=failing.address)
     market.gather(second)
@@ -162,14 +162,14 @@ def act(market: MarketFixture, worker: SimWorker, deed: str, kind: FaultKind) ->
     deeds=st.lists(st.tuples(st.integers(0, 2), DEEDS, FAILS), max_size=15),
 )
 def test_no_task_ever_has_nobody_left(
-    floor_ledger: Ledger, new_database: NewDatabase, replicas: int, deeds: list[tuple[int, str, FaultKind]]
+    market_ledger: Ledger, new_database: NewDatabase, replicas: int, deeds: list[tuple[int, str, FaultKind]]
 ) -> None:
     """As many workers as replicas, whatever they did: once they are honest the job ends, or pauses with a reason."""
     with ExitStack() as stack:
-        folder = stack.enter_context(folder_for_floor())
+        folder = stack.enter_context(market_folder())
         only = {"replication": {"name": "fixed", "replicas": replicas, "max_replicas": replicas}}
         patient = {"max_strikes": 10**6, "max_attempts": 10**6}
-        market = MarketFixture(Path(folder), floor_ledger, new_database, settings=patient, **only)
+        market = MarketFixture(Path(folder), market_ledger, new_database, settings=patient, **only)
         stack.callback(market.close)
         workers = [market.worker() for _ in range(replicas)]
         for worker in workers:

@@ -14,8 +14,8 @@ LAST_LINK = Hash(bytes(32))
 """The link that draws audits, of an offer that was taken in vain."""
 
 
-def test_a_lease_that_lapses_costs_a_strike_and_its_place_goes_to_another(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_lease_that_lapses_costs_a_strike_and_its_place_goes_to_another(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     staller, *honest = market.worker(IDLE), market.worker(), market.worker()
     market.gather()
     assert market.task().state == TaskState.COMMITTING
@@ -32,8 +32,8 @@ def test_a_lease_that_lapses_costs_a_strike_and_its_place_goes_to_another(new_fl
     check_books(market)
 
 
-def test_a_wave_does_not_wait_for_a_staller_once_siblings_committed(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_wave_does_not_wait_for_a_staller_once_siblings_committed(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     staller, *honest = market.worker(IDLE), market.worker(), market.worker()
     market.play()
     assert market.state() == JobState.FINISHED
@@ -42,8 +42,8 @@ def test_a_wave_does_not_wait_for_a_staller_once_siblings_committed(new_floor) -
     check_books(market)
 
 
-def test_commit_and_stall_is_withheld_with_a_strike(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_commit_and_stall_is_withheld_with_a_strike(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     staller, *honest = market.worker(COMMIT_AND_STALL), market.worker(), market.worker()
     market.play()
     assert market.state() == JobState.FINISHED
@@ -55,8 +55,8 @@ def test_commit_and_stall_is_withheld_with_a_strike(new_floor) -> None:  # type:
     check_books(market)
 
 
-def test_two_that_commit_and_stall_do_not_crown_the_third(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_two_that_commit_and_stall_do_not_crown_the_third(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     cheater = market.worker(NOISE)
     market.worker(COMMIT_AND_STALL), market.worker(COMMIT_AND_STALL)
     market.until(lambda: market.events("split"))
@@ -66,8 +66,8 @@ def test_two_that_commit_and_stall_do_not_crown_the_third(new_floor) -> None:  #
     assert market.events("split")[0]["more"] == 2
 
 
-def test_two_lapsed_leases_do_not_make_the_third_answer_right(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_two_lapsed_leases_do_not_make_the_third_answer_right(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     cheater = market.worker(NOISE)
     market.worker(IDLE), market.worker(IDLE)
     market.until(lambda: market.events("split"))
@@ -84,8 +84,8 @@ def uploader(market) -> SimWorker:  # type: ignore[no-untyped-def]
     return next(worker for worker in market.workers if worker.address == address)
 
 
-def test_a_withholder_gets_a_strike_and_the_next_agreeing_worker_is_asked(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_withholder_gets_a_strike_and_the_next_agreeing_worker_is_asked(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     workers = [market.worker(WITHHOLDER) for _ in range(3)]
     market.until(lambda: market.task().state == TaskState.UPLOADING)
     first = uploader(market)
@@ -102,8 +102,8 @@ def test_a_withholder_gets_a_strike_and_the_next_agreeing_worker_is_asked(new_fl
     check_books(market)
 
 
-def test_when_all_withhold_the_task_is_offered_anew(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_when_all_withhold_the_task_is_offered_anew(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     workers = [market.worker(WITHHOLDER) for _ in range(3)]
     market.until(lambda: market.tasks()[0].state == TaskState.FAILED)
     assert market.earned() == {}
@@ -129,8 +129,8 @@ def test_when_all_withhold_the_task_is_offered_anew(new_floor) -> None:  # type:
     check_books(market)
 
 
-def test_a_decliner_gets_a_strike_and_no_second_try_at_the_attempt(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_decliner_gets_a_strike_and_no_second_try_at_the_attempt(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     decliner, *_ = market.worker(), market.worker(), market.worker()
     market.gather()
     decliner.send_poll(given_up=[decliner.give_up(decliner.newest())])
@@ -146,16 +146,16 @@ def test_a_decliner_gets_a_strike_and_no_second_try_at_the_attempt(new_floor) ->
     assert market.strikes(decliner) == 1
 
 
-def test_a_failed_runner_is_an_error_and_no_refusal(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_failed_runner_is_an_error_and_no_refusal(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     failing, *_ = market.worker(), market.worker(), market.worker()
     market.gather()
     failing.send_poll(given_up=[failing.give_up(failing.newest(), failed=True)])
     assert market.replica(failing).state == ReplicaState.ERROR
 
 
-def test_after_too_many_strikes_a_worker_is_drawn_no_more(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=3, settings={"max_strikes": 2})
+def test_after_too_many_strikes_a_worker_is_drawn_no_more(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=3, settings={"max_strikes": 2})
     staller, *_ = market.worker(COMMIT_AND_STALL), market.worker(), market.worker(), market.worker()
     market.play()
     assert market.state() == JobState.FINISHED
@@ -163,8 +163,8 @@ def test_after_too_many_strikes_a_worker_is_drawn_no_more(new_floor) -> None:  #
     assert len(market.replicas(staller)) <= 2
 
 
-def test_a_suspended_worker_gets_the_reason_of_its_wait(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(settings={"max_strikes": 1})
+def test_a_suspended_worker_gets_the_reason_of_its_wait(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(settings={"max_strikes": 1})
     decliner, *others = market.worker(), market.worker(), market.worker()
     market.gather()
     decliner.send_poll(given_up=[decliner.give_up(decliner.newest())])
@@ -175,8 +175,8 @@ def test_a_suspended_worker_gets_the_reason_of_its_wait(new_floor) -> None:  # t
 
 
 @FULL
-def test_a_task_is_offered_anew_once_every_lease_has_lapsed(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_task_is_offered_anew_once_every_lease_has_lapsed(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     workers = [market.worker(IDLE) for _ in range(3)]
     market.gather()
     market.lapse(21)
@@ -190,8 +190,8 @@ def test_a_task_is_offered_anew_once_every_lease_has_lapsed(new_floor) -> None: 
 
 
 @FULL
-def test_a_split_that_nobody_is_left_to_decide_is_offered_anew(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_split_that_nobody_is_left_to_decide_is_offered_anew(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     workers = [market.worker(scaled(float(factor))) for factor in (2, 3, 4)]
     market.until(lambda: market.events("split"))
     for worker in workers:
@@ -208,8 +208,8 @@ ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 
 
 @FULL
-def test_withholders_of_a_one_replica_job_wait_longer_each_time_and_cannot_pause_it(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=2, replication=ALONE, settings={"max_attempts": 2, "max_strikes": 10**6})
+def test_withholders_of_a_one_replica_job_wait_longer_each_time_and_cannot_pause_it(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=2, replication=ALONE, settings={"max_attempts": 2, "max_strikes": 10**6})
     withholders = [market.worker(WITHHOLDER) for _ in range(4)]
     market.until(lambda: len(market.tasks()) > 6, *withholders, seconds=2.0)
     assert market.state() == JobState.RUNNING, "nobody answered: the task is not to blame"
@@ -224,9 +224,9 @@ def test_withholders_of_a_one_replica_job_wait_longer_each_time_and_cannot_pause
     check_books(market)
 
 
-def test_a_worker_too_late_for_one_job_s_deadlines_rests_in_that_job_alone(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_worker_too_late_for_one_job_s_deadlines_rests_in_that_job_alone(new_market) -> None:  # type: ignore[no-untyped-def]
     """No worker can meet these: it is the submitter's doing, and costs no place in the jobs of others."""
-    market = new_floor(deadlines={"lease_s": 1, "wave_s": 1, "upload_s": 1})
+    market = new_market(deadlines={"lease_s": 1, "wave_s": 1, "upload_s": 1})
     late = [market.worker() for _ in range(3)]
     market.gather()
     market.lapse(2)
@@ -239,8 +239,8 @@ def test_a_worker_too_late_for_one_job_s_deadlines_rests_in_that_job_alone(new_f
 
 
 @FULL
-def test_where_others_delivered_before_newcomers_that_stall_get_hardly_a_place(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=12, settings={"max_strikes": 10**6})
+def test_where_others_delivered_before_newcomers_that_stall_get_hardly_a_place(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=12, settings={"max_strikes": 10**6})
     known = [market.worker() for _ in range(3)]
     market.until(lambda: len(market.rounds()) > 2)
     stallers = [market.worker(IDLE) for _ in range(6)]
@@ -252,8 +252,8 @@ def test_where_others_delivered_before_newcomers_that_stall_get_hardly_a_place(n
 
 
 @FULL
-def test_an_honest_newcomer_is_admitted_beside_proven_workers(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=12)
+def test_an_honest_newcomer_is_admitted_beside_proven_workers(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=12)
     for _ in range(3):
         market.worker()
     market.until(lambda: len(market.rounds()) > 2)
@@ -264,9 +264,9 @@ def test_an_honest_newcomer_is_admitted_beside_proven_workers(new_floor) -> None
 
 
 @FULL
-def test_attempts_that_all_answered_in_vain_count_anew_after_a_resume(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_attempts_that_all_answered_in_vain_count_anew_after_a_resume(new_market) -> None:  # type: ignore[no-untyped-def]
     deadlines = {"lease_s": 8, "wave_s": 5, "upload_s": 5}
-    market = new_floor(settings={"max_attempts": 2, "max_strikes": 10**6}, deadlines=deadlines)
+    market = new_market(settings={"max_attempts": 2, "max_strikes": 10**6}, deadlines=deadlines)
     workers = [market.worker(scaled(float(factor))) for factor in (2, 3, 4)]
     market.until(lambda: market.state() == JobState.PAUSED)
     failed = len(market.tasks())

@@ -19,16 +19,16 @@ from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 from tests.requester.upload_door import PIECE, served
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 PARTS = "requester.api.payload_uploads"
 
 
 @pytest.fixture
-def alone(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch) -> MarketFixture:
+def alone(new_market: NewMarket, monkeypatch: pytest.MonkeyPatch) -> MarketFixture:
     """One worker with a lease of a task that nobody else votes on; its payload has several pieces."""
     monkeypatch.setattr("gradmarket.market.wire.framing.PIECE", PIECE)
     monkeypatch.setattr(f"{PARTS}.LARGE", PIECE)
-    market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
+    market = new_market(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     market.worker()
     market.gather()
     return market

@@ -21,7 +21,7 @@ from tests.lanes import FULL
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import STAGES, MarketFixture
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 AUDITED = {"audit": {"probability": 1e-9, "on_failure": "replay"}}
 
@@ -43,9 +43,9 @@ def cancel(market: MarketFixture) -> None:
 
 
 @pytest.fixture
-def lied_to(new_floor: NewFloor) -> MarketFixture:
+def lied_to(new_market: NewMarket) -> MarketFixture:
     """Rounds 0 to 2 are merged from colluders' answers and round 3 is open; nothing follows from that yet."""
-    market = new_floor(rounds=5, **AUDITED)
+    market = new_market(rounds=5, **AUDITED)
     market.worker(scaled(3.0)), market.worker(scaled(3.0)), market.worker()
     market.until(lambda: len(market.rounds()) == 3)
     market.stages = tuple(stage for stage in STAGES if stage not in (rollback, collect))
@@ -93,9 +93,9 @@ def blobs_of(market: MarketFixture) -> set[str]:
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_blobs_released_by_a_killed_process_are_deleted_later(new_floor: NewFloor, ends: bool) -> None:
+def test_blobs_released_by_a_killed_process_are_deleted_later(new_market: NewMarket, ends: bool) -> None:
     """Killed after the commit that releases blobs, and before they are deleted."""
-    market = new_floor(rounds=9, optimizer={"name": "adamw", "lr": 0.125}, **ALONE)
+    market = new_market(rounds=9, optimizer={"name": "adamw", "lr": 0.125}, **ALONE)
     market.worker()
     market.until(lambda: len(market.rounds()) == 2)
     if ends:
@@ -119,8 +119,8 @@ def test_blobs_released_by_a_killed_process_are_deleted_later(new_floor: NewFloo
 
 
 @pytest.mark.parametrize("kind", [blob_cleanup.SNAPSHOT, blob_cleanup.PARAMETERS])
-def test_a_released_blob_that_another_job_names_is_not_deleted(new_floor: NewFloor, kind: str) -> None:
-    market = new_floor(**ALONE)
+def test_a_released_blob_that_another_job_names_is_not_deleted(new_market: NewMarket, kind: str) -> None:
+    market = new_market(**ALONE)
     named, other = (market.context.blobs.put(content) for content in (b"of two jobs", b"of one job"))
     with market.context.begin() as work:
         unneeded.release_blobs(work, market.job, kind, [named, other], market.clock())
@@ -132,10 +132,10 @@ def test_a_released_blob_that_another_job_names_is_not_deleted(new_floor: NewFlo
 
 @pytest.mark.parametrize("rounds", [1, 9])
 def test_a_job_that_ends_while_a_round_is_merged_is_collected_after_it(
-    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch, rounds: int
+    new_market: NewMarket, monkeypatch: pytest.MonkeyPatch, rounds: int
 ) -> None:
     """Its snapshot would be due at once, or later."""
-    market = new_floor(rounds=5, settings={"snapshot_rounds": rounds, "snapshot_s": 1e9}, **ALONE)
+    market = new_market(rounds=5, settings={"snapshot_rounds": rounds, "snapshot_s": 1e9}, **ALONE)
     monkeypatch.setattr(snapshots, "SMALL", 0)
 
     def store(*arguments: Any) -> Digest:

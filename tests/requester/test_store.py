@@ -44,8 +44,8 @@ def test_migrations_create_the_declared_tables_and_drop_them_again(new_database:
     database.dispose()
 
 
-def test_a_row_that_somebody_else_moved_is_not_moved_again(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_row_that_somebody_else_moved_is_not_moved_again(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     with open_reader(market.context.sessions) as stale:
         seen = stale.session.scalars(select(Task)).one()
     with begin_work(market.context.sessions) as first:
@@ -68,8 +68,8 @@ def _cancel(context: Context, task: Task) -> None:
         work.move(task, TaskState.CANCELLED, reason="too late")
 
 
-def test_several_rows_move_together_each_to_its_own_values_or_none_does(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(tasks_per_round=3)
+def test_several_rows_move_together_each_to_its_own_values_or_none_does(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(tasks_per_round=3)
     due = {task.id: at for task, at in zip(market.all(Task), (1.5, None, 3.5), strict=True)}
     with market.context.begin() as work:
         for task in work.session.scalars(select(Task)).all():
@@ -87,8 +87,8 @@ def test_several_rows_move_together_each_to_its_own_values_or_none_does(new_floo
     assert set(states.values()) == {(TaskState.COMMITTING, 0)}
 
 
-def test_a_claim_that_somebody_else_made_is_not_made_again(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_claim_that_somebody_else_made_is_not_made_again(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     with open_reader(market.context.sessions) as stale:
         seen = stale.session.scalars(select(Job)).one()
     with begin_work(market.context.sessions) as first:
@@ -99,16 +99,16 @@ def test_a_claim_that_somebody_else_made_is_not_made_again(new_floor) -> None:  
     assert [(job.state, job.reason) for job in market.all(Job)] == [(JobState.PAUSED, "")]
 
 
-def test_a_row_does_not_go_where_its_table_does_not_lead(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_row_does_not_go_where_its_table_does_not_lead(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     with pytest.raises(IllegalTransition), market.context.begin() as work:
         work.move(work.session.scalars(select(Task)).one(), TaskState.FINAL)
     assert market.task().state == TaskState.OPEN
 
 
-def test_two_sessions_cannot_both_write(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_two_sessions_cannot_both_write(new_market) -> None:  # type: ignore[no-untyped-def]
     """A hundred additions from two threads are a hundred: a value read under its lock does not grow stale."""
-    market = new_floor()
+    market = new_market()
 
     def add() -> None:
         for _ in range(50):
@@ -123,8 +123,8 @@ def test_two_sessions_cannot_both_write(new_floor) -> None:  # type: ignore[no-u
     assert market.the_job().refunded == 100
 
 
-def test_reading_waits_for_no_writer(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_reading_waits_for_no_writer(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     with market.context.begin() as writing:
         writing.get_one(Job, market.job).reason = "not committed"
         writing.flush()
@@ -132,8 +132,8 @@ def test_reading_waits_for_no_writer(new_floor) -> None:  # type: ignore[no-unty
     assert market.the_job().reason == "not committed"
 
 
-def test_nobody_earns_twice_for_one_replica(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_nobody_earns_twice_for_one_replica(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     worker = market.worker()
     market.worker(), market.worker()
     market.play()
@@ -150,8 +150,8 @@ def _past_the_first_connection(context: Context, notified: Event) -> None:
     notified.clear()
 
 
-def test_no_ring_before_the_commit(new_floor) -> None:  # type: ignore[no-untyped-def]
-    context = new_floor().context
+def test_no_ring_before_the_commit(new_market) -> None:  # type: ignore[no-untyped-def]
+    context = new_market().context
     with context.notifier.listen(["topic"]) as notified:
         _past_the_first_connection(context, notified)
         with context.begin() as work:
@@ -164,8 +164,8 @@ def test_no_ring_before_the_commit(new_floor) -> None:  # type: ignore[no-untype
         assert not notified.is_set()
 
 
-def test_no_ring_for_what_was_rolled_back(new_floor) -> None:  # type: ignore[no-untyped-def]
-    context = new_floor().context
+def test_no_ring_for_what_was_rolled_back(new_market) -> None:  # type: ignore[no-untyped-def]
+    context = new_market().context
 
     def change_its_mind() -> None:
         with context.begin() as work:
@@ -179,8 +179,8 @@ def test_no_ring_for_what_was_rolled_back(new_floor) -> None:  # type: ignore[no
         assert not notified.is_set()
 
 
-def test_a_ring_between_looking_and_waiting_is_not_lost(new_floor) -> None:  # type: ignore[no-untyped-def]
-    context = new_floor().context
+def test_a_ring_between_looking_and_waiting_is_not_lost(new_market) -> None:  # type: ignore[no-untyped-def]
+    context = new_market().context
     with context.notifier.listen(["topic"]) as notified:
         notified.clear()
         with context.begin() as work:
@@ -188,8 +188,8 @@ def test_a_ring_between_looking_and_waiting_is_not_lost(new_floor) -> None:  # t
         assert notified.is_set()
 
 
-def test_a_stage_that_fails_on_one_row_is_logged_and_tried_again(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_stage_that_fails_on_one_row_is_logged_and_tried_again(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
 
     class Failing:
         TOPIC = "failing"
@@ -205,8 +205,8 @@ def test_a_stage_that_fails_on_one_row_is_logged_and_tried_again(new_floor) -> N
     assert engine.sweep_once(market.context, Failing()) == (market.settings.sweep_s, True)
 
 
-def test_a_stage_that_finds_its_row_already_moved_changes_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_stage_that_finds_its_row_already_moved_changes_nothing(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     for _ in range(3):
         market.worker()
     market.play()
@@ -216,8 +216,8 @@ def test_a_stage_that_finds_its_row_already_moved_changes_nothing(new_floor) -> 
     assert market.task().state == task.state == TaskState.FINAL
 
 
-def test_the_engine_runs_a_job_in_its_threads(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=3, settings={"sweep_s": 0.05})
+def test_the_engine_runs_a_job_in_its_threads(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=3, settings={"sweep_s": 0.05})
     for _ in range(3):
         market.worker()
     with StageEngine(market.context, market.stages):

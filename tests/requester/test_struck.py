@@ -28,8 +28,8 @@ def leased_in(market: MarketFixture, job: str) -> set[str]:
     return {replica.worker for replica in market.all(Replica, Replica.job_id == job)}
 
 
-def test_strikes_in_one_job_leave_every_other_job_open(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(settings={"max_strikes": 1}, **ALONE)
+def test_strikes_in_one_job_leave_every_other_job_open(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(settings={"max_strikes": 1}, **ALONE)
     worker = market.worker()
     declined(market, worker)
     worker.request_work()
@@ -39,8 +39,8 @@ def test_strikes_in_one_job_leave_every_other_job_open(new_floor) -> None:  # ty
     assert leased_in(market, "00000000000000bb") == {worker.address}
 
 
-def test_a_suspended_worker_comes_back_by_itself(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(settings={"max_strikes": 1}, tasks_per_round=2, **ALONE)
+def test_a_suspended_worker_comes_back_by_itself(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(settings={"max_strikes": 1}, tasks_per_round=2, **ALONE)
     worker = market.worker()
     declined(market, worker)
     worker.request_work()
@@ -50,8 +50,8 @@ def test_a_suspended_worker_comes_back_by_itself(new_floor) -> None:  # type: ig
     assert len(market.replicas(worker)) == 2
 
 
-def test_all_strikes_of_a_transaction_are_locked_by_one_statement_after_the_accounts(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(tasks_per_round=3, **ALONE)
+def test_all_strikes_of_a_transaction_are_locked_by_one_statement_after_the_accounts(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(tasks_per_round=3, **ALONE)
     team = [market.worker() for _ in range(3)]
     market.gather()
     said = [worker.poll(given_up=[worker.give_up(worker.newest())]) for worker in team]
@@ -70,8 +70,8 @@ def test_all_strikes_of_a_transaction_are_locked_by_one_statement_after_the_acco
     assert [market.strikes(worker) for worker in team] == [1, 1, 1]
 
 
-def test_fresh_wallets_of_one_operator_have_its_strikes(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(settings={"max_strikes": 2}, tasks_per_round=4, **ALONE)
+def test_fresh_wallets_of_one_operator_have_its_strikes(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(settings={"max_strikes": 2}, tasks_per_round=4, **ALONE)
     first = market.worker()
     second = market.worker(payout=first.address, consent=1)
     market.gather()
@@ -83,16 +83,16 @@ def test_fresh_wallets_of_one_operator_have_its_strikes(new_floor) -> None:  # t
     assert len(market.replicas(stranger)) == 1
 
 
-def test_a_worker_with_another_s_payout_address_strikes_itself_alone(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(settings={"max_strikes": 1}, **ALONE)
+def test_a_worker_with_another_s_payout_address_strikes_itself_alone(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(settings={"max_strikes": 1}, **ALONE)
     victim = market.worker()
     liar = market.worker(payout=victim.address)
     declined(market, liar)
     assert (market.strikes(liar), market.strikes(victim)) == (1, 0)
 
 
-def test_a_worker_that_joins_an_operator_keeps_its_wallet_s_strikes(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(settings={"max_strikes": 1}, tasks_per_round=2, **ALONE)
+def test_a_worker_that_joins_an_operator_keeps_its_wallet_s_strikes(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(settings={"max_strikes": 1}, tasks_per_round=2, **ALONE)
     worker, boss = market.worker(), market.worker()
     market.gather(worker)
     worker.send_poll(given_up=[worker.give_up(worker.newest())])
@@ -105,8 +105,8 @@ def test_a_worker_that_joins_an_operator_keeps_its_wallet_s_strikes(new_floor) -
 
 
 @FULL
-def test_answers_that_come_too_late_cost_strikes(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=4, settings={"max_strikes": 2})
+def test_answers_that_come_too_late_cost_strikes(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=4, settings={"max_strikes": 2})
     staller, *_honest = market.worker(IDLE), market.worker(), market.worker(), market.worker()
     market.play()
     assert market.state() == JobState.FINISHED
@@ -114,8 +114,8 @@ def test_answers_that_come_too_late_cost_strikes(new_floor) -> None:  # type: ig
     assert len(market.replicas(staller)) <= 2
 
 
-def test_withheld_answers_in_three_jobs_suspend_in_every_job(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(settings={"max_strikes": 1})
+def test_withheld_answers_in_three_jobs_suspend_in_every_job(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(settings={"max_strikes": 1})
     worker, other = market.worker(), market.worker()
     jobs = [f"00000000000000b{number}" for number in range(4)]
     for number, job in enumerate(jobs):

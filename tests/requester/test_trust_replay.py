@@ -29,7 +29,7 @@ HUGE = 1e6
 """Times the honest gradient: over the job's norm bound."""
 NO_ANSWER = MergedAnswer(b"", b"")
 RIGHT = Digest("blake3:" + "0" * 64)
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 
 
 def played(market: MarketFixture) -> None:
@@ -128,11 +128,11 @@ USABLE, DIVERGING, BOTH = scaled(3.0), scaled(HUGE), Behaviour(_ever_longer)
     [(DIVERGING, 0.3, 2), (USABLE, 0.3, 2), (USABLE, 0.3, 4), (USABLE, 0.9, 2), (BOTH, 0.02, 2), (BOTH, 0.9, 2)],
 )
 def test_the_same_rounds_are_taken_back_and_the_same_tasks_audited(
-    new_floor: NewFloor, probability: float, lie: Behaviour, final_after: int
+    new_market: NewMarket, probability: float, lie: Behaviour, final_after: int
 ) -> None:
     """Each run of this test draws anew: the draws depend on the contract's address."""
     audit = {"probability": probability, "on_failure": "replay", "final_after": final_after}
-    market = new_floor(rounds=ROUNDS, tasks_per_round=TASKS, audit=audit)
+    market = new_market(rounds=ROUNDS, tasks_per_round=TASKS, audit=audit)
     honest = {market.worker().address for _ in range(3)}
     liars = {market.worker(lie).address for _ in range(3)}
     for worker in market.workers:

@@ -15,7 +15,7 @@ from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 ALONE: dict[str, Any] = {"replication": {"name": "audited", "audit": 1.0}}
 VOTED: dict[str, Any] = {"audit": {"probability": 1.0}}
 MADE_UP = "made-up"
@@ -29,8 +29,8 @@ def come(market: MarketFixture, name: str, count: int, behaviour: Behaviour) -> 
 
 
 @pytest.mark.parametrize("behaviour", leave_to_full([NOISE, HONEST]), ids=["a liar", "an honest machine"])
-def test_one_wallet_of_another_class_comes_first_and_gets_no_task(new_floor: NewFloor, behaviour: Behaviour) -> None:
-    market = new_floor(rounds=2, audited_classes=(), **ALONE)
+def test_one_wallet_of_another_class_comes_first_and_gets_no_task(new_market: NewMarket, behaviour: Behaviour) -> None:
+    market = new_market(rounds=2, audited_classes=(), **ALONE)
     (first,) = come(market, MADE_UP, 1, behaviour)
     market.play(first, passes=10)
     assert market.earned() == {}
@@ -45,8 +45,8 @@ def test_one_wallet_of_another_class_comes_first_and_gets_no_task(new_floor: New
 
 
 @FULL
-def test_the_class_of_an_auditor_that_comes_later_is_served(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, audited_classes=(), **ALONE)
+def test_the_class_of_an_auditor_that_comes_later_is_served(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, audited_classes=(), **ALONE)
     (worker,) = come(market, "gpu", 1, HONEST)
     market.play(passes=5)
     SimAuditor(market, determinism_class="gpu").play()
@@ -58,9 +58,9 @@ def test_the_class_of_an_auditor_that_comes_later_is_served(new_floor: NewFloor)
 @pytest.mark.parametrize(
     "behaviour", [scaled(3.0), SAME, INFINITE, HONEST], ids=["a lie", "equal", "infinite", "honest"]
 )
-def test_a_quorum_of_a_class_without_auditor_is_voted_again(new_floor: NewFloor, behaviour: Behaviour) -> None:
+def test_a_quorum_of_a_class_without_auditor_is_voted_again(new_market: NewMarket, behaviour: Behaviour) -> None:
     """Three wallets of a made-up class hold the vote before anybody else is there."""
-    market = new_floor(rounds=2, tasks_per_round=2, **VOTED)
+    market = new_market(rounds=2, tasks_per_round=2, **VOTED)
     puppets = come(market, MADE_UP, 3, behaviour)
     market.until(lambda: audits_of(market), *puppets)
     auditor = SimAuditor(market)
@@ -80,8 +80,8 @@ def test_a_quorum_of_a_class_without_auditor_is_voted_again(new_floor: NewFloor,
 
 
 @FULL
-def test_without_any_other_class_the_job_waits_once_and_pays_for_nothing_more(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, **VOTED)
+def test_without_any_other_class_the_job_waits_once_and_pays_for_nothing_more(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, **VOTED)
     puppets = come(market, MADE_UP, 3, SAME)
     market.until(lambda: audits_of(market))
     market.play(passes=10)
@@ -97,9 +97,9 @@ def test_without_any_other_class_the_job_waits_once_and_pays_for_nothing_more(ne
 
 
 @FULL
-def test_an_audit_waits_for_an_auditor_that_was_there(new_floor: NewFloor) -> None:
+def test_an_audit_waits_for_an_auditor_that_was_there(new_market: NewMarket) -> None:
     """It went away for a night: votes do not replace its results."""
-    market = new_floor(rounds=3, **VOTED)
+    market = new_market(rounds=3, **VOTED)
     for _ in range(3):
         market.worker()
     market.play(passes=20)
@@ -109,8 +109,8 @@ def test_an_audit_waits_for_an_auditor_that_was_there(new_floor: NewFloor) -> No
     assert market.state() == JobState.FINISHED
 
 
-def test_an_auditor_is_written_down_once_in_a_while(new_floor: NewFloor) -> None:
-    market = new_floor(audited_classes=(), **VOTED)
+def test_an_auditor_is_written_down_once_in_a_while(new_market: NewMarket) -> None:
+    market = new_market(audited_classes=(), **VOTED)
     auditor = SimAuditor(market)
     auditor.claim()
     first = market.all(AuditedClass)[0].asked_at

@@ -88,8 +88,8 @@ def test_a_new_database_has_nothing_to_finish(tmp_path: Path) -> None:
 
 
 @FULL
-def test_a_job_under_way_goes_on_across_the_revisions_since_the_first_release(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=3)
+def test_a_job_under_way_goes_on_across_the_revisions_since_the_first_release(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=3)
     workers = [market.worker() for _ in range(3)]
     market.until(lambda: len(market.rounds()) == 2, *workers)
     engine = market.context.sessions.kw["bind"]

@@ -18,7 +18,7 @@ from tests.lanes import leave_to_full
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import MarketFixture
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 Shown = dict[str, Any]
 NOTHING = "0x" + "00" * 32
 OTHER = "blake3:" + "0" * 64
@@ -47,9 +47,9 @@ def changed(told: Shown, *path: Any, value: Any) -> Shown:
 
 
 @pytest.fixture
-def judged(new_floor: NewFloor) -> tuple[MarketFixture, Task]:
+def judged(new_market: NewMarket) -> tuple[MarketFixture, Task]:
     """A task that two decided against a third, and that no audit was drawn for."""
-    market = new_floor(audit={"probability": 1e-9})
+    market = new_market(audit={"probability": 1e-9})
     market.worker(SIGN_FLIP), market.worker(), market.worker()
     market.play()
     (task,) = market.tasks()
@@ -89,8 +89,8 @@ def test_evidence_proves_its_verdicts_and_each_lie_in_it_is_found(judged: tuple[
         assert fault in found(market, lie), fault
 
 
-def test_a_vindicated_worker_is_proven_right_by_the_audit(new_floor: NewFloor) -> None:
-    market = new_floor(audit={"probability": 1.0}, rounds=1, tasks_per_round=2)
+def test_a_vindicated_worker_is_proven_right_by_the_audit(new_market: NewMarket) -> None:
+    market = new_market(audit={"probability": 1.0}, rounds=1, tasks_per_round=2)
     market.worker(SIGN_FLIP), market.worker(SIGN_FLIP), market.worker()
     market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
     SimAuditor(market).work()
@@ -107,10 +107,10 @@ def test_a_vindicated_worker_is_proven_right_by_the_audit(new_floor: NewFloor) -
     "others", leave_to_full([[NOISE] * 2, [WITHHOLDER], [WITHHOLDER] * 2, [COMMIT_AND_STALL] * 2, [IDLE]])
 )
 def test_however_its_workers_behave_an_honest_market_s_evidence_is_proven(
-    new_floor: NewFloor, others: list[Behaviour]
+    new_market: NewMarket, others: list[Behaviour]
 ) -> None:
     """Every attempt, failed ones and those that are called off included, once nothing of it is kept back."""
-    market = new_floor(rounds=1, tasks_per_round=2)
+    market = new_market(rounds=1, tasks_per_round=2)
     for behaviour in [HONEST, HONEST, *others]:
         market.worker(behaviour)
     market.play(passes=30)
@@ -121,8 +121,8 @@ def test_however_its_workers_behave_an_honest_market_s_evidence_is_proven(
     assert set() in faults_of.values()
 
 
-def test_a_task_that_is_not_decided_shows_nothing_to_copy(new_floor: NewFloor) -> None:
-    market = new_floor()
+def test_a_task_that_is_not_decided_shows_nothing_to_copy(new_market: NewMarket) -> None:
+    market = new_market()
     for _ in range(3):
         market.worker(NOISE)
     market.gather()

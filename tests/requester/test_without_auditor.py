@@ -23,7 +23,7 @@ from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 from tests.requester.test_verdicts_replayed import found, shown
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 PROVEN = {"replication": {"name": "proven"}}
 LIE = scaled(3.0)
 
@@ -33,13 +33,13 @@ def described(market: MarketFixture) -> str:
         return job_waits.describe_checks(reader, reader.get_one(Job, market.job), market.clock())
 
 
-def test_a_voted_job_with_an_audit_names_the_missing_auditor(new_floor: NewFloor) -> None:
-    market = new_floor(audited_classes=(), audit={"probability": 0.5})
+def test_a_voted_job_with_an_audit_names_the_missing_auditor(new_market: NewMarket) -> None:
+    market = new_market(audited_classes=(), audit={"probability": 0.5})
     assert described(market) == (
         "No auditor is there yet: accepted tasks that the audit draws wait for one (gradmarket auditor run)."
     )
-    assert described(new_floor(audit={"probability": 0.5})) == ""
-    assert described(new_floor(audited_classes=())) == ""
+    assert described(new_market(audit={"probability": 0.5})) == ""
+    assert described(new_market(audited_classes=())) == ""
 
 
 def wait_for_an_auditor(market: MarketFixture) -> None:
@@ -49,8 +49,8 @@ def wait_for_an_auditor(market: MarketFixture) -> None:
         market.lapse(class_checks.UNAUDITED_S / 4)
 
 
-def test_a_plain_majority_decides_and_is_proven_by_its_evidence(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, audited_classes=(), **PROVEN)
+def test_a_plain_majority_decides_and_is_proven_by_its_evidence(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, audited_classes=(), **PROVEN)
     liar, honest = market.worker(LIE), [market.worker() for _ in range(2)]
     market.gather()
     assert market.replicas() == []
@@ -59,7 +59,7 @@ def test_a_plain_majority_decides_and_is_proven_by_its_evidence(new_floor: NewFl
     wait_for_an_auditor(market)
     market.play()
     assert market.state() == JobState.FINISHED
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=2)
+    assert market.final_parameters() == clean_parameters(new_market, rounds=2)
     assert market.earned() == {worker.address: 2 * PRICE for worker in honest}
     assert {row.state for row in market.replicas(liar)} == {ReplicaState.REJECTED}
     assert audits_of(market) == []
@@ -69,8 +69,8 @@ def test_a_plain_majority_decides_and_is_proven_by_its_evidence(new_floor: NewFl
 
 
 @FULL
-def test_a_job_names_its_majority_until_an_auditor_takes_over(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=6, audited_classes=(), **PROVEN)
+def test_a_job_names_its_majority_until_an_auditor_takes_over(new_market: NewMarket) -> None:
+    market = new_market(rounds=6, audited_classes=(), **PROVEN)
     workers = [market.worker() for _ in range(3)]
     assert described(market) == "No auditor is there yet."
     wait_for_an_auditor(market)
@@ -88,8 +88,8 @@ def test_a_job_names_its_majority_until_an_auditor_takes_over(new_floor: NewFloo
     check_books(market)
 
 
-def test_a_job_names_its_auditor_s_class(new_floor: NewFloor) -> None:
-    market = new_floor(**PROVEN)
+def test_a_job_names_its_auditor_s_class(new_market: NewMarket) -> None:
+    market = new_market(**PROVEN)
     assert described(market) == "An auditor of class cpu is there."
     market.worker()
     market.gather()
@@ -97,9 +97,9 @@ def test_a_job_names_its_auditor_s_class(new_floor: NewFloor) -> None:
 
 
 @FULL
-def test_a_class_with_an_auditor_takes_the_job_back(new_floor: NewFloor) -> None:
+def test_a_class_with_an_auditor_takes_the_job_back(new_market: NewMarket) -> None:
     """Three wallets of a made-up class are alone with the job, until a worker of the auditor's class comes."""
-    market = new_floor(rounds=4, **PROVEN)
+    market = new_market(rounds=4, **PROVEN)
     auditor = SimAuditor(market)
     auditor.claim()
     ring = [market.worker(determinism_class="made up") for _ in range(3)]
@@ -132,8 +132,8 @@ def work_until_an_audit_passed(market: MarketFixture) -> SimWorker:
 
 
 @FULL
-def test_a_gap_in_presence_gives_a_job_with_a_passed_audit_to_nobody(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=6, **PROVEN)
+def test_a_gap_in_presence_gives_a_job_with_a_passed_audit_to_nobody(new_market: NewMarket) -> None:
+    market = new_market(rounds=6, **PROVEN)
     work_until_an_audit_passed(market)
     ring = [market.worker(determinism_class="made up") for _ in range(3)]
     market.lapse(workers.LIVE_S)
@@ -148,8 +148,8 @@ def test_a_gap_in_presence_gives_a_job_with_a_passed_audit_to_nobody(new_floor: 
 
 
 @FULL
-def test_the_wait_counts_from_the_last_answer_where_a_task_is_older(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=6, tasks_per_round=4, **PROVEN)
+def test_the_wait_counts_from_the_last_answer_where_a_task_is_older(new_market: NewMarket) -> None:
+    market = new_market(rounds=6, tasks_per_round=4, **PROVEN)
     honest = work_until_an_audit_passed(market)
     with market.context.begin() as work:
         for task in work.session.scalars(select(Task)):
@@ -163,9 +163,9 @@ def test_the_wait_counts_from_the_last_answer_where_a_task_is_older(new_floor: N
 
 @FULL
 @pytest.mark.parametrize("idle", [1, 3])
-def test_known_workers_without_room_stop_no_job_of_another_class(new_floor: NewFloor, idle: int) -> None:
+def test_known_workers_without_room_stop_no_job_of_another_class(new_market: NewMarket, idle: int) -> None:
     """They poll for ever: one is no reason to wait for its class, nor are three for the job to settle on it."""
-    market = new_floor(rounds=2, **PROVEN)
+    market = new_market(rounds=2, **PROVEN)
     SimAuditor(market).claim()
     squatters = [market.worker() for _ in range(idle)]
     for squatter in squatters:
@@ -182,9 +182,9 @@ def test_known_workers_without_room_stop_no_job_of_another_class(new_floor: NewF
 
 
 @FULL
-def test_an_idle_class_gives_a_running_job_up(new_floor: NewFloor) -> None:
+def test_an_idle_class_gives_a_running_job_up(new_market: NewMarket) -> None:
     """Three of the class that the job settled on stay without room."""
-    market = new_floor(rounds=6, **PROVEN)
+    market = new_market(rounds=6, **PROVEN)
     honest = work_until_an_audit_passed(market)
     idle = [honest, market.worker(), market.worker()]
     for worker in idle:
@@ -202,8 +202,8 @@ def test_an_idle_class_gives_a_running_job_up(new_floor: NewFloor) -> None:
 
 
 @FULL
-def test_after_an_outage_auditors_have_a_while_to_come_back(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, **PROVEN)
+def test_after_an_outage_auditors_have_a_while_to_come_back(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, **PROVEN)
     ring = [market.worker(LIE) for _ in range(3)]
     for one in ring:
         one.send_poll()
@@ -217,8 +217,8 @@ def test_after_an_outage_auditors_have_a_while_to_come_back(new_floor: NewFloor)
     market.until(lambda: market.tasks()[-1].plan.first_wave == 3)
 
 
-def test_a_start_renews_no_class_whose_auditor_was_gone_before(new_floor: NewFloor) -> None:
-    market = new_floor(**PROVEN)
+def test_a_start_renews_no_class_whose_auditor_was_gone_before(new_market: NewMarket) -> None:
+    market = new_market(**PROVEN)
     worker = market.worker()
     asked = market.all(AuditedClass)[0].asked_at
     market.clock.now += class_checks.UNHEARD_S + 1.0
@@ -229,16 +229,16 @@ def test_a_start_renews_no_class_whose_auditor_was_gone_before(new_floor: NewFlo
     assert [row.asked_at for row in market.all(AuditedClass)] == [asked]
 
 
-def test_an_infinite_answer_of_a_plain_vote_is_asked_of_others_and_waits_for_no_audit(new_floor: NewFloor) -> None:
-    market = new_floor(audited_classes=(), **PROVEN)
+def test_an_infinite_answer_of_a_plain_vote_is_asked_of_others_and_waits_for_no_audit(new_market: NewMarket) -> None:
+    market = new_market(audited_classes=(), **PROVEN)
     ring = [market.worker(filled("w", float("inf"))) for _ in range(3)]
     wait_for_an_auditor(market)
     market.until(lambda: market.tasks()[0].state == TaskState.DIVERGED, *ring)
     assert audits_of(market) == []
 
 
-def test_a_newcomers_answer_that_nobody_audits_is_voted_again(new_floor: NewFloor) -> None:
-    market = new_floor(**PROVEN)
+def test_a_newcomers_answer_that_nobody_audits_is_voted_again(new_market: NewMarket) -> None:
+    market = new_market(**PROVEN)
     SimAuditor(market).claim()
     worker = market.worker()
     market.until(lambda: market.task().state == TaskState.REFERRED)
@@ -259,8 +259,8 @@ def test_a_newcomers_answer_that_nobody_audits_is_voted_again(new_floor: NewFloo
     check_books(market)
 
 
-def test_a_split_that_nobody_audits_is_voted_again_and_an_auditor_at_work_is_waited_for(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=4, **PROVEN)
+def test_a_split_that_nobody_audits_is_voted_again_and_an_auditor_at_work_is_waited_for(new_market: NewMarket) -> None:
+    market = new_market(rounds=4, **PROVEN)
     auditor = SimAuditor(market)
     auditor.claim()
     liar, honest = market.worker(LIE), [market.worker() for _ in range(2)]
@@ -280,8 +280,8 @@ def test_a_split_that_nobody_audits_is_voted_again_and_an_auditor_at_work_is_wai
 
 
 @FULL
-def test_an_auditor_that_agrees_with_no_worker_is_the_job_s_reason(new_floor: NewFloor) -> None:
-    market = new_floor(tasks_per_round=3, **PROVEN)
+def test_an_auditor_that_agrees_with_no_worker_is_the_job_s_reason(new_market: NewMarket) -> None:
+    market = new_market(tasks_per_round=3, **PROVEN)
     auditor = SimAuditor(market, NOISE)
     for _ in range(3):
         market.worker()
@@ -294,9 +294,9 @@ def test_an_auditor_that_agrees_with_no_worker_is_the_job_s_reason(new_floor: Ne
     assert "found none" not in market.why_waiting()
 
 
-def test_a_job_stored_by_an_older_release_keeps_the_vote_that_it_promised(new_floor: NewFloor) -> None:
+def test_a_job_stored_by_an_older_release_keeps_the_vote_that_it_promised(new_market: NewMarket) -> None:
     """Its row and its publication name the policy and all its settings."""
-    market = new_floor()
+    market = new_market()
     with market.reading() as reader:
         stored = reader.get_one(Job, market.job)
         spec, publication = stored.spec, stored.publication

@@ -29,13 +29,13 @@ from release.__main__ import main as release
 from tests.kit.torch_tests import TRACING
 from tests.lanes import leave_to_full
 from tests.patience import wait_until
-from tests.sdk.newcomers_desk import (
+from tests.sdk.newcomer import (
     ABSENT,
     INFINITE,
     PROSE,
     SGD,
     WHOLE,
-    Desk,
+    Newcomer,
     Try,
     X,
     Y,
@@ -550,7 +550,7 @@ CASES: Final = {
 
 
 @pytest.fixture(scope="module")
-def desk(market: Market, served: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def newcomer(market: Market, served: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
     folder = tmp_path_factory.mktemp("newcomer")
     np.savez(folder / "rows.npz", x=X, y=Y)
     (folder / "numbers.csv").write_text("1,2\n3,4\n")
@@ -566,7 +566,7 @@ def desk(market: Market, served: Service, tmp_path_factory: pytest.TempPathFacto
     job = market.train(nn.Linear(8, 4), loss, (X, Y), **given)
     job.watch(QUIET)
     before = list_kept(market)
-    yield Desk(market, served.place.url, served.place.token or "", job, paused, folder)
+    yield Newcomer(market, served.place.url, served.place.token or "", job, paused, folder)
     assert list_kept(market) == before, "a mistake made something, or lost it"
     paused.cancel()
 
@@ -578,10 +578,10 @@ def list_kept(market: Market) -> tuple[dict[str, tuple[str, list[str], str]], se
     return jobs, {one.name for one in client.tokens() if "mine" in one.name}, {one.id for one in client.webhooks()}
 
 
-def read_sentence(tried: Try, desk: Desk) -> str:
+def read_sentence(tried: Try, newcomer: Newcomer) -> str:
     """Returns the sentence and its remedy, after a check that it is one, without a traceback above it."""
     try:
-        answer = tried(desk)
+        answer = tried(newcomer)
     except MarketError as error:
         shown = "".join(traceback.format_exception(error))
         assert "During handling" not in shown
@@ -605,7 +605,7 @@ def read_sentence(tried: Try, desk: Desk) -> str:
 
 
 @pytest.mark.parametrize(("tried", "said"), leave_to_full(CASES.values(), 80), ids=CASES.keys())
-def test_a_newcomer_s_mistake_is_refused_in_a_sentence(desk: Desk, tried: Try, said: str) -> None:
-    sentence = read_sentence(tried, desk)
+def test_a_newcomer_s_mistake_is_refused_in_a_sentence(newcomer: Newcomer, tried: Try, said: str) -> None:
+    sentence = read_sentence(tried, newcomer)
     assert "\n" not in sentence, sentence
     assert said in sentence, sentence

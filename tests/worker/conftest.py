@@ -31,7 +31,7 @@ from gradmarket.runner import Runner, RunnerSettings
 from graphdoc.encoding import canonical
 from graphdoc.figures import Published
 from graphdoc.tensors import pack_tensors
-from tests.kit.desk import OneChildRunner, fund_job, open_desk
+from tests.kit.worker_context import OneChildRunner, fund_job, open_worker_context
 from tests.onchain import NewKey, OpenedJob
 from tests.worker.fake_market import FakeMarket, Server, app_of, some_rows
 from worker import durable, wallet
@@ -113,15 +113,15 @@ def fake_market(chain_job: OpenedJob, publication: Publication, blobs: dict[Dige
     return FakeMarket(chain_job, publication, blobs)
 
 
-MakeDesk = Callable[..., WorkerContext]
+MakeContext = Callable[..., WorkerContext]
 
 
 @pytest.fixture
-def make_desk(anvil: LocalChain, runner: Runner, tmp_path: Path, worker_key: PrivateKey) -> Iterator[MakeDesk]:
-    """Serves a market and gives a worker's desk for it; money is reserved for the worker first."""
-    with ExitStack() as desks:
-        yield lambda market, **changes: desks.enter_context(
-            open_desk(market, anvil.url, runner, worker_key, tmp_path, **changes)
+def make_context(anvil: LocalChain, runner: Runner, tmp_path: Path, worker_key: PrivateKey) -> Iterator[MakeContext]:
+    """Serves a market and gives a worker's context for it; money is reserved for the worker first."""
+    with ExitStack() as sessions:
+        yield lambda market, **changes: sessions.enter_context(
+            open_worker_context(market, anvil.url, runner, worker_key, tmp_path, **changes)
         )
 
 
@@ -144,7 +144,7 @@ def shared_child(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_machine, "Runner", lambda _settings: nullcontext(runner))
 
 
-MakeBench = Callable[..., Executor]
+MakeExecutor = Callable[..., Executor]
 
 
 @pytest.fixture
@@ -154,9 +154,9 @@ def fetched_digests() -> list[Digest]:
 
 
 @pytest.fixture
-def make_bench(
+def make_executor(
     tmp_path: Path, runner: Runner, blobs: dict[Digest, bytes], fetched_digests: list[Digest]
-) -> Iterator[MakeBench]:
+) -> Iterator[MakeExecutor]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             digest = Digest(self.path.rpartition("/")[2])
@@ -193,7 +193,7 @@ Verified = Callable[[], tuple[int, set[str]]]
 @pytest.fixture
 def worked(
     fake_market: FakeMarket,
-    make_desk: Callable[..., WorkerContext],
+    make_context: Callable[..., WorkerContext],
     worker_key: PrivateKey,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[], WorkerContext]:
@@ -201,7 +201,7 @@ def worked(
     monkeypatch.setattr(self_check, "FRESH_S", -1e9)
 
     def work() -> WorkerContext:
-        context, clock = make_desk(fake_market), count(1_900_000_000, 100)
+        context, clock = make_context(fake_market), count(1_900_000_000, 100)
         known_chains.store_chain_facts(context.settings.data, context.facts)
         durable.write_file_atomically(context.settings.data / wallet.PLAIN, worker_key.to_bytes().hex().encode())
         loop = Loop(context, InFlightFolder(context.settings.data / "held"), lambda: float(next(clock)))

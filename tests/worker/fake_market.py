@@ -323,7 +323,7 @@ PAID = frozenset({ReplicaState.PAYABLE, ReplicaState.DIVERGED})
 ENDS = frozenset(state for state in ReplicaState if is_final_state(state))
 
 
-class Desks:
+class Sessions:
     """The signed-in workers."""
 
     def __init__(self) -> None:
@@ -342,7 +342,7 @@ class Desks:
 
 
 def app_of(fake_market: FakeMarket, rpc: str | None) -> FastAPI:
-    app, desks = FastAPI(), Desks()
+    app, sessions = FastAPI(), Sessions()
 
     @app.middleware("http")
     async def name_release(request: Request, call_next: RequestResponseEndpoint) -> Response:
@@ -351,9 +351,9 @@ def app_of(fake_market: FakeMarket, rpc: str | None) -> FastAPI:
         return answer
 
     _publish(app, fake_market, rpc)
-    _admit(app, desks, fake_market)
-    _exchange(app, desks, fake_market)
-    _audit(app, desks, fake_market)
+    _admit(app, sessions, fake_market)
+    _exchange(app, sessions, fake_market)
+    _audit(app, sessions, fake_market)
     _serve_dealings(app, fake_market)
     _serve_log(app, fake_market)
     return app
@@ -392,7 +392,7 @@ def _publish(app: FastAPI, fake_market: FakeMarket, rpc: str | None) -> None:
         return Response(fake_market.blobs[Digest(name)], media_type="application/octet-stream")
 
 
-def _admit(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
+def _admit(app: FastAPI, sessions: Sessions, fake_market: FakeMarket) -> None:
     chain_id = fake_market.job.ledger.deployment.chain_id
 
     @app.get("/v1/session/nonce")
@@ -407,13 +407,13 @@ def _admit(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
     @app.post("/v1/session")
     def session(body: dict[str, Any]) -> Session:
         address = Address(body["message"].splitlines()[1])
-        return Session(token=desks.open(address), address=address, payout=address, expires_at="2036-01-01T00:00:00Z")
+        return Session(token=sessions.open(address), address=address, payout=address, expires_at="2036-01-01T00:00:00Z")
 
 
-def _exchange(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
+def _exchange(app: FastAPI, sessions: Sessions, fake_market: FakeMarket) -> None:
     @app.post("/v1/work/poll")
     async def poll(request: Request, said: PollRequest) -> PollAnswer:
-        worker = desks.authenticate(request)
+        worker = sessions.authenticate(request)
         if fake_market.failing or fake_market.elsewhere:
             raise HTTPException(500 if fake_market.failing else 401, "not here")
         fake_market.handle_poll(worker, said)
@@ -425,7 +425,7 @@ def _exchange(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
 
     @app.post("/v1/work/answers")
     async def answers(request: Request) -> PollAnswer:
-        worker, body = desks.authenticate(request), await request.body()
+        worker, body = sessions.authenticate(request), await request.body()
         end = HEAD + int.from_bytes(body[:HEAD], "big")
         said, data = PollRequest.model_validate_json(body[HEAD:end]), body[end:]
         length, taken = len(data) // max(1, len(said.payloads)), list[Taken]()
@@ -446,15 +446,15 @@ def _exchange(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
         return told.model_copy(update={"verdicts": tuple(verdicts), "vouchers": tuple(vouchers)})
 
 
-def _audit(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
+def _audit(app: FastAPI, sessions: Sessions, fake_market: FakeMarket) -> None:
     @app.get("/v1/work/states")
     def states(request: Request) -> StatesAsked:
-        desks.authenticate(request)
+        sessions.authenticate(request)
         return StatesAsked(states=tuple(fake_market.audited))
 
     @app.put("/v1/work/states/{digest}")
     async def bring(request: Request, digest: str) -> StateReceipt:
-        desks.authenticate(request)
+        sessions.authenticate(request)
         fake_market.brought[digest] = await request.body()
         return StateReceipt(digest=digest)
 

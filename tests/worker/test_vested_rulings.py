@@ -28,10 +28,10 @@ from gradmarket.market.wire.evidence import PublishedAccusation, PublishedAudit,
 from gradmarket.market.wire.hearing_messages import SignedRuling, build_ruling, name_dispute
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner
-from tests.kit.desk import fund_job
+from tests.kit.worker_context import fund_job
 from tests.lanes import FULL, leave_to_full
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
-from tests.worker.conftest import SPEC, MakeDesk, published_as
+from tests.worker.conftest import SPEC, MakeContext, published_as
 from tests.worker.fake_market import PRICE, FakeMarket
 from worker import durable, wallet
 from worker.features.stakes import examine
@@ -155,7 +155,7 @@ MakeBurntPay = Callable[..., BurntPay]
 @pytest.fixture
 def make_burnt_pay(
     fake_market: FakeMarket,
-    make_desk: MakeDesk,
+    make_context: MakeContext,
     runner: Runner,
     worker_key: PrivateKey,
     judge: PrivateKey,
@@ -166,7 +166,7 @@ def make_burnt_pay(
     monkeypatch.setattr(examine, "Runner", lambda _settings: nullcontext(runner))
 
     def make(lies: bool = False) -> BurntPay:
-        context = make_desk(fake_market)
+        context = make_context(fake_market)
         limits = replace(context.limits, vest_s=1e9, validators=frozenset({address_of(judge)}))
         known_chains.store_chain_facts(tmp_path, context.facts)
         durable.write_file_atomically(tmp_path / wallet.PLAIN, worker_key.to_bytes().hex().encode())
@@ -200,9 +200,9 @@ def list_rulings(done: Any) -> list[tuple[str, bool | None]]:
 
 
 def test_a_worker_that_declines_unknown_validators_names_them_to_its_owner(
-    fake_market: FakeMarket, make_desk: MakeDesk, judge: PrivateKey, tmp_path: Path
+    fake_market: FakeMarket, make_context: MakeContext, judge: PrivateKey, tmp_path: Path
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     context = replace(context, limits=replace(context.limits, vest_s=1e9))
     Loop(context, InFlightFolder(tmp_path / "held")).turn()
     named = f"does not name could burn its last pay ({address_of(judge)})."

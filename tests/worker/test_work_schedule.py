@@ -163,9 +163,9 @@ def test_the_librarys_figures_are_those_of_the_workers_own_cards(tmp_path: Path)
 
 
 def test_a_paused_worker_asks_for_no_task_logs_it_once_and_goes_on(
-    fake_market: FakeMarket, make_desk: Callable[..., WorkerContext]
+    fake_market: FakeMarket, make_context: Callable[..., WorkerContext]
 ) -> None:
-    context, hour = make_desk(fake_market), [21]
+    context, hour = make_context(fake_market), [21]
     context.find_pause = WorkSchedule(NIGHT, now=lambda: MIDNIGHT + timedelta(hours=hour[0])).find_pause
     loop = Loop(context, InFlightFolder(context.settings.data / "held"))
     for _ in range(3):

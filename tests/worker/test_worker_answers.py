@@ -13,7 +13,7 @@ from gradmarket.market.terms import Digest, ReplicaState
 from gradmarket.market.wire.poll import PollRequest
 from tests.lanes import FULL
 from tests.worker.breakers import Breaker
-from tests.worker.conftest import SPEC, MakeDesk, published_as
+from tests.worker.conftest import SPEC, MakeContext, published_as
 from tests.worker.fake_market import FakeMarket
 from worker.markets.loop import Loop
 from worker.markets.worker_context import WorkerContext
@@ -45,8 +45,8 @@ def owed(context: WorkerContext, loop: Loop) -> int:
     return context.account_store.unpaid(context.signer) + loop._replica_files.handed_over()
 
 
-def test_one_request_a_task_brings_all_and_the_next_lease(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
-    context = make_desk(fake_market)
+def test_one_request_a_task_brings_all_and_the_next_lease(fake_market: FakeMarket, make_context: MakeContext) -> None:
+    context = make_context(fake_market)
     loop = work(context)
     brought = [said for said in fake_market.asked if said.payloads]
     assert [(len(said.answers), len(said.payloads), len(said.commitments)) for said in brought] == [(1, 1, 0)] * 3
@@ -58,9 +58,9 @@ def test_one_request_a_task_brings_all_and_the_next_lease(fake_market: FakeMarke
 
 @pytest.mark.parametrize("publication", [{"min_tasks": 1}], indirect=True)
 def test_an_answer_that_may_be_overtaken_sends_its_payload_after_a_promise(
-    fake_market: FakeMarket, make_desk: MakeDesk
+    fake_market: FakeMarket, make_context: MakeContext
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     loop = work(context, turns=15)
     assert (fake_market.earned, owed(context, loop)) == (21, 0)
     assert not [said for said in fake_market.asked if said.payloads and said.answers]
@@ -68,9 +68,9 @@ def test_an_answer_that_may_be_overtaken_sends_its_payload_after_a_promise(
 
 
 def test_an_answer_and_its_sending_are_on_disk_before_any_byte_arrives(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context, seen, take = make_desk(fake_market), list[Any](), fake_market.take
+    context, seen, take = make_context(fake_market), list[Any](), fake_market.take
 
     def look(replica: Any, data: bytes) -> Any:
         seen.extend((held.sent, held.prepared is not None) for held in folder(context).open())
@@ -83,11 +83,11 @@ def test_an_answer_and_its_sending_are_on_disk_before_any_byte_arrives(
 
 @pytest.mark.parametrize("end", [ReplicaState.TOO_LATE, ReplicaState.NOT_NEEDED])
 def test_a_payload_taken_with_its_commitment_and_not_paid_counts_for_good(
-    fake_market: FakeMarket, make_desk: MakeDesk, end: ReplicaState
+    fake_market: FakeMarket, make_context: MakeContext, end: ReplicaState
 ) -> None:
     """Nothing was promised for it."""
     market = Breaker(fake_market.job, fake_market.publication, fake_market.blobs, end=end, reply=500)
-    context = make_desk(market)
+    context = make_context(market)
     loop = work(context)
     lines = context.account_store.dealings(context.signer).grievances
     assert [line.split()[0] for line in lines] == ["taken_unpaid"]
@@ -96,10 +96,10 @@ def test_a_payload_taken_with_its_commitment_and_not_paid_counts_for_good(
 
 
 def test_a_response_that_was_lost_is_asked_for_again_and_nothing_is_owed(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The market takes and pays the payload, and its answer does not arrive."""
-    context, answer, lost = make_desk(fake_market), fake_market.answer, list[PollRequest]()
+    context, answer, lost = make_context(fake_market), fake_market.answer, list[PollRequest]()
 
     def lose(worker: Any, said: PollRequest) -> Any:
         if said.payloads and len(lost) < 2:
@@ -114,8 +114,10 @@ def test_a_response_that_was_lost_is_asked_for_again_and_nothing_is_owed(
 
 
 @FULL
-def test_a_second_payload_leaves_only_once_the_first_is_paid(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
-    context = make_desk(fake_market)
+def test_a_second_payload_leaves_only_once_the_first_is_paid(
+    fake_market: FakeMarket, make_context: MakeContext
+) -> None:
+    context = make_context(fake_market)
     context.limits = replace(context.limits, leases=2)
     work(context, turns=15)
     assert fake_market.earned == 21

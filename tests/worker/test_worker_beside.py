@@ -22,7 +22,7 @@ from worker.markets.worker_context import CardLanes, WorkerContext
 from worker.protocol.in_flight import InFlight, InFlightFolder, seal_payload
 from worker.signals import LeaveSoon
 
-MakeDesk = Callable[..., WorkerContext]
+MakeContext = Callable[..., WorkerContext]
 
 
 class Gate:
@@ -57,9 +57,9 @@ def states(fake_market: FakeMarket) -> list[ReplicaState]:
 
 @pytest.mark.parametrize("leases", [1, 2, 4])
 def test_all_that_it_takes_ends_and_is_vouchered_once(
-    fake_market: FakeMarket, make_desk: MakeDesk, leases: int
+    fake_market: FakeMarket, make_context: MakeContext, leases: int
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     loop = loop_of(context, leases)
     until(loop, lambda: len(fake_market.rows) == 3 and all(row.heard for row in fake_market.rows.values()))
     (account,) = context.account_store.accounts
@@ -71,10 +71,10 @@ def test_all_that_it_takes_ends_and_is_vouchered_once(
 
 @pytest.mark.parametrize("own", leave_to_full([True, False]))
 def test_a_step_s_seconds_are_sent_unless_it_used_own_rows(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, own: bool
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, own: bool
 ) -> None:
     monkeypatch.setattr(leasing, "on_own_rows", lambda *_: own)
-    loop = loop_of(make_desk(fake_market))
+    loop = loop_of(make_context(fake_market))
     until(loop, lambda: len(fake_market.rows) == 3 and all(row.heard for row in fake_market.rows.values()))
     polls = fake_market.asked
     told = [made for said in polls for made in (*said.commitments, *(one.commitment for one in said.answers))]
@@ -83,9 +83,9 @@ def test_a_step_s_seconds_are_sent_unless_it_used_own_rows(
 
 
 def test_a_worker_reveals_and_uploads_one_answer_while_it_computes_the_next(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     gate, loop = Gate(context, monkeypatch, free=1), loop_of(context)
     until(loop, lambda: states(fake_market)[:1] == [ReplicaState.PAYABLE])
     until(loop, lambda: gate.begun >= 2)
@@ -97,9 +97,9 @@ def test_a_worker_reveals_and_uploads_one_answer_while_it_computes_the_next(
 
 
 def test_an_answer_is_sealed_and_stored_while_the_next_is_computed(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     gate, loop = Gate(context, monkeypatch, free=0), loop_of(context)
     until(loop, lambda: gate.begun == 1 and len(fake_market.rows) == 2)
 
@@ -116,9 +116,9 @@ def test_an_answer_is_sealed_and_stored_while_the_next_is_computed(
 
 
 def test_a_failed_task_is_given_back_and_the_others_go_on(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     work, failures = context.executor.work, iter([DownloadFailed("gone")])
 
     def sometimes(*task: object) -> tuple[bytes, float]:
@@ -134,9 +134,9 @@ def test_a_failed_task_is_given_back_and_the_others_go_on(
 
 
 def test_a_poll_that_fails_beside_a_step_raises_and_the_step_is_kept(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     gate, loop = Gate(context, monkeypatch, free=0), loop_of(context, leases=1)
     until(loop, lambda: gate.begun)
     with monkeypatch.context() as broken:
@@ -161,9 +161,9 @@ def with_two_cards(context: WorkerContext, leases: int = 2) -> WorkerContext:
 
 
 def test_each_card_computes_a_task_of_its_own_at_once(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = with_two_cards(make_desk(fake_market))
+    context = with_two_cards(make_context(fake_market))
     gates = [Gate(context, monkeypatch, free=0, executor=executor) for executor in context.lanes.executors]
     loop = Loop(context, InFlightFolder(context.settings.data / "held"), beside=True)
     until(loop, lambda: [gate.begun for gate in gates] == [1, 1])
@@ -177,9 +177,9 @@ def test_each_card_computes_a_task_of_its_own_at_once(
 
 
 def test_between_polls_the_cards_compute_at_once_too(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = with_two_cards(make_desk(fake_market))
+    context = with_two_cards(make_context(fake_market))
     both = threading.Barrier(2)
     for executor in context.lanes.executors:
         monkeypatch.setattr(executor, "work", meeting(both, executor.work))
@@ -206,9 +206,9 @@ def test_a_lease_that_is_computed_frees_its_lane() -> None:
 
 
 def test_a_leaving_worker_polls_at_once_and_gives_back_uncomputed_tasks(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     gate, loop = Gate(context, monkeypatch, free=0), loop_of(context)
     until(loop, lambda: gate.begun and len(fake_market.rows) == 2)
     context.signals.leave()
@@ -220,9 +220,9 @@ def test_a_leaving_worker_polls_at_once_and_gives_back_uncomputed_tasks(
 
 
 def test_an_answer_that_is_not_wanted_any_more_is_dropped(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     gate, loop = Gate(context, monkeypatch, free=0), loop_of(context)
     until(loop, lambda: gate.begun)
     lost = next(iter(fake_market.rows))
@@ -236,9 +236,9 @@ def test_an_answer_that_is_not_wanted_any_more_is_dropped(
 
 
 def test_a_worker_with_nothing_in_flight_leaves_a_waiting_poll(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     monkeypatch.setattr(fake_market, "most", 1)
     gate, loop = Gate(context, monkeypatch, free=0), loop_of(context)
     until(loop, lambda: gate.begun)
@@ -250,10 +250,10 @@ def test_a_worker_with_nothing_in_flight_leaves_a_waiting_poll(
 
 
 def test_a_short_step_needs_no_poll_beside_it_and_a_long_one_has_one(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("worker.markets.loop.SHORT_STEP_S", 600.0)
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     loop = loop_of(context, leases=1)
     until(loop, lambda: states(fake_market) == [ReplicaState.PAYABLE] * 3)
     assert not [said for said in fake_market.asked if not said.capacity and not said.vouchers_for and silent(said)]

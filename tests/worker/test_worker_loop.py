@@ -28,7 +28,7 @@ from worker.protocol import records
 from worker.protocol.in_flight import InFlightFolder
 from worker.protocol.policy import Guard
 
-MakeDesk = Callable[..., WorkerContext]
+MakeContext = Callable[..., WorkerContext]
 
 
 def work(context: WorkerContext, enough: Callable[[], bool], turns: int = 30, loop: Loop | None = None) -> Loop:
@@ -55,9 +55,9 @@ def all_confirmed(fake_market: FakeMarket) -> bool:
 
 
 def test_an_honest_market_is_worked_for_and_every_gradient_is_vouchered(
-    fake_market: FakeMarket, make_desk: MakeDesk
+    fake_market: FakeMarket, make_context: MakeContext
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     loop = work(context, lambda: all_confirmed(fake_market))
     (account,) = context.account_store.accounts
     assert (account.accepted, account.earned, account.vouchered) == (3, 21, 21)
@@ -68,9 +68,9 @@ def test_an_honest_market_is_worked_for_and_every_gradient_is_vouchered(
 
 
 def test_a_lease_waits_for_a_chain_that_does_not_answer_and_is_taken_once_it_does(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
 
     def gone(*_asked: object) -> object:
         raise ChainUnreachable("the chain does not answer")
@@ -86,9 +86,9 @@ def test_a_lease_waits_for_a_chain_that_does_not_answer_and_is_taken_once_it_doe
 
 
 def test_a_lease_whose_half_is_over_is_given_back_while_the_chain_does_not_answer(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
 
     def gone(*_asked: object) -> object:
         raise ChainUnreachable("the chain does not answer")
@@ -102,10 +102,10 @@ def test_a_lease_whose_half_is_over_is_given_back_while_the_chain_does_not_answe
 
 
 def test_only_a_worker_with_nothing_pending_waits_for_minutes(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Claims end without the market, and a worker that is asked to leave waits for its work in flight."""
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     vars(context.signals)["pause"] = lambda _seconds: None
     loop = Loop(context, InFlightFolder(context.settings.data / "held"))
     while not all_confirmed(fake_market):
@@ -124,12 +124,12 @@ def test_only_a_worker_with_nothing_pending_waits_for_minutes(
 
 
 def test_an_idle_worker_s_polls_wait_twice_as_long_each_time(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reason that comes only at a poll's end is never older than the waiting itself."""
     monkeypatch.setattr(fake_market, "longest_wait", 0.0)
     monkeypatch.setattr(fake_market, "most", 0)
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     loop = Loop(context, InFlightFolder(context.settings.data / "held"))
     monkeypatch.setattr(context.signals, "pause", lambda _seconds: None)
     for _ in range(7):
@@ -145,10 +145,10 @@ def test_an_idle_worker_s_polls_wait_twice_as_long_each_time(
 
 
 def test_a_market_that_stops_paying_loses_the_worker_after_one_gradient(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fake_market, "voucher", lambda _worker: None)
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     work(context, lambda: False, turns=8)
     _, *later = fake_market.rows.values()
     assert (fake_market.committed, [row.state for row in later]) == (1, [ReplicaState.ABANDONED])
@@ -161,20 +161,20 @@ def test_a_market_that_stops_paying_loses_the_worker_after_one_gradient(
 
 
 def test_a_voucher_that_does_not_cover_what_was_earned_stops_the_worker(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = lambda worker: fake_market.signed_voucher(worker, max(0, fake_market.earned - 1), fake_market.job.signer)  # noqa: E731
     monkeypatch.setattr(fake_market, "voucher", short)
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     work(context, lambda: False, turns=6)
     assert fake_market.committed == 1
 
 
 def test_a_voucher_that_another_answer_has_overtaken_is_no_breach(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A poll that waited in a thread is heard after a short one that was answered later."""
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     work(context, lambda: fake_market.earned == 14)
     late = fake_market.signed_voucher(context.address, 7, fake_market.job.signer)
     monkeypatch.setattr(fake_market, "voucher", lambda _worker: late)
@@ -186,13 +186,13 @@ def test_a_voucher_that_another_answer_has_overtaken_is_no_breach(
 
 
 def test_a_forged_voucher_is_not_kept_and_stops_the_worker(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, new_key: NewKey
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, new_key: NewKey
 ) -> None:
     thief = new_key()
     monkeypatch.setattr(
         fake_market, "voucher", lambda worker: fake_market.signed_voucher(worker, fake_market.earned, thief)
     )
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     work(context, lambda: False, turns=6)
     assert fake_market.committed == 1
     assert context.account_store.accounts[0].vouchered == 0
@@ -220,13 +220,13 @@ def unsigned_wave(fake_market: FakeMarket, row: Row) -> WaveOpened:
 )
 def test_nothing_is_revealed_to_a_wave_that_breaks_a_rule(
     fake_market: FakeMarket,
-    make_desk: MakeDesk,
+    make_context: MakeContext,
     monkeypatch: pytest.MonkeyPatch,
     move: Callable[..., WaveOpened],
     breach: Fault,
 ) -> None:
     monkeypatch.setattr(fake_market, "wave", lambda row: move(fake_market, row))
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     work(context, lambda: False, turns=6)
     assert not any(said.reveals for said in fake_market.asked)
     assert len(fake_market.rows) == 1
@@ -269,13 +269,13 @@ def rejected_unproven(fake_market: FakeMarket, row: Row) -> SignedVerdict:
 )
 def test_nothing_is_uploaded_for_a_verdict_that_breaks_a_rule(
     fake_market: FakeMarket,
-    make_desk: MakeDesk,
+    make_context: MakeContext,
     monkeypatch: pytest.MonkeyPatch,
     move: Callable[..., SignedVerdict],
     breach: Fault,
 ) -> None:
     monkeypatch.setattr(fake_market, "verdict", lambda row: move(fake_market, row))
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     work(context, lambda: False, turns=7)
     assert all(row.uploads == 0 for row in fake_market.rows.values())
     assert fake_market.committed == 1
@@ -283,14 +283,14 @@ def test_nothing_is_uploaded_for_a_verdict_that_breaks_a_rule(
 
 
 def test_a_proven_rejection_is_logged_with_its_evidence_and_costs_no_trust(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def reject(row: Row) -> SignedVerdict:
         row.state = ReplicaState.REJECTED
         return fake_market.signed_verdict(row, row.state, Outcome.REJECTED, FALSE_ROOT, 0)
 
     monkeypatch.setattr(fake_market, "verdict", reject)
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     work(context, lambda: all_confirmed(fake_market))
     assert context.account_store.accounts[0].rejected == 3
     assert grievances(context) == ()
@@ -314,9 +314,9 @@ def rejected_once(fake_market: FakeMarket, context: WorkerContext, monkeypatch: 
 
 
 def test_a_rejection_that_an_audit_proved_wrong_is_paid_and_its_new_verdict_kept(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     row = rejected_once(fake_market, context, monkeypatch)
     row.state, row.heard, fake_market.earned = ReplicaState.PAYABLE, False, fake_market.price
     work(context, lambda: row.heard)
@@ -331,9 +331,9 @@ def test_a_rejection_that_an_audit_proved_wrong_is_paid_and_its_new_verdict_kept
 
 
 def test_a_vindication_for_another_root_is_a_breach_and_counts_for_nothing(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     row = rejected_once(fake_market, context, monkeypatch)
     row.root, row.state, row.heard = FALSE_ROOT, ReplicaState.PAYABLE, False
     work(context, lambda: row.heard)
@@ -363,13 +363,13 @@ def changed_offer(**changes: object) -> Callable[[FakeMarket, int], tuple[Offer,
 )
 def test_an_offer_that_breaks_a_rule_is_declined_and_nothing_is_computed(
     fake_market: FakeMarket,
-    make_desk: MakeDesk,
+    make_context: MakeContext,
     monkeypatch: pytest.MonkeyPatch,
     move: Callable[..., object],
     reason: Guard,
 ) -> None:
     monkeypatch.setattr(fake_market, "offer", lambda number: move(fake_market, number))
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     work(context, lambda: "Declined" in journal(context), turns=2)
     work(context, lambda: False, turns=1)
     assert fake_market.committed == 0
@@ -377,13 +377,13 @@ def test_an_offer_that_breaks_a_rule_is_declined_and_nothing_is_computed(
 
 
 def test_a_job_that_takes_more_memory_than_there_is_is_declined_once_and_not_asked_for_again(
-    fake_market: FakeMarket, make_desk: MakeDesk
+    fake_market: FakeMarket, make_context: MakeContext
 ) -> None:
     """Before parameters or data are fetched; a worker that looked at the jobs before it asked is not leased one at all.
 
     The whole computing process counts: torch alone takes more than this worker has.
     """
-    context = make_desk(fake_market, max_memory=2**27)
+    context = make_context(fake_market, max_memory=2**27)
     work(context, lambda: "Declined" in journal(context), turns=2)
     work(context, lambda: False, turns=2)
     assert Unfit.TOO_MUCH_MEMORY.value in journal(context)
@@ -394,18 +394,18 @@ def test_a_job_that_takes_more_memory_than_there_is_is_declined_once_and_not_ask
 
 
 def test_a_job_that_is_looked_at_first_and_is_too_much_is_never_leased(
-    fake_market: FakeMarket, make_desk: MakeDesk
+    fake_market: FakeMarket, make_context: MakeContext
 ) -> None:
-    context = make_desk(fake_market, max_memory=2**27)
+    context = make_context(fake_market, max_memory=2**27)
     assert estimate_best_prospect(context) is None
     assert context.least_by_job == {fake_market.publication.job: UNPAYABLE}
     assert f"not for this machine: Refused: {Unfit.TOO_MUCH_MEMORY.value}" in journal(context)
 
 
 def test_a_job_of_a_newer_specification_keeps_no_worker_from_starting(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context, listed = make_desk(fake_market), make_desk(fake_market).market.jobs()
+    context, listed = make_context(fake_market), make_context(fake_market).market.jobs()
     newer = listed[0].model_copy(update={"id": JobId("newer"), "name": "newer", "publication": None})
     job = context.market.job
     monkeypatch.setattr(context.market, "jobs", lambda: [newer, *listed])
@@ -418,21 +418,21 @@ def test_a_job_of_a_newer_specification_keeps_no_worker_from_starting(
 
 
 def test_an_offer_signed_by_another_than_the_chains_signer_is_declined(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, new_key: NewKey
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, new_key: NewKey
 ) -> None:
     stranger_key = new_key()
     monkeypatch.setattr(fake_market, "offer", lambda number: (FakeMarket.offer(fake_market, number)[0], stranger_key))
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     work(context, lambda: False, turns=2)
     assert fake_market.committed == 0
     assert Guard.FOREIGN_SIGNER.value in journal(context)
 
 
 def test_nothing_is_computed_without_a_reservation_of_its_own(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, new_key: NewKey
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, new_key: NewKey
 ) -> None:
     monkeypatch.setattr("worker.money.chain_view.PATIENCE_S", 0.0)
-    context = make_desk(fake_market, reserved=0)
+    context = make_context(fake_market, reserved=0)
     fake_market.job.reserve((OTHER, 500))
     work(context, lambda: False, turns=2)
     assert fake_market.committed == 0
@@ -440,18 +440,18 @@ def test_nothing_is_computed_without_a_reservation_of_its_own(
 
 
 def test_a_reservation_is_used_up_by_what_was_earned(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("worker.money.chain_view.PATIENCE_S", 0.0)
-    context = make_desk(fake_market, reserved=13)
+    context = make_context(fake_market, reserved=13)
     work(context, lambda: "Declined" in journal(context))
     assert (fake_market.committed, fake_market.earned) == (1, 7)
 
 
 def test_a_worker_that_was_killed_reveals_and_uploads_what_it_committed_to(
-    fake_market: FakeMarket, make_desk: MakeDesk
+    fake_market: FakeMarket, make_context: MakeContext
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     work(context, lambda: fake_market.committed == 1)
     sealed = next(iter(fake_market.rows.values())).sealed
     work(context, lambda: fake_market.earned == 7)
@@ -461,10 +461,10 @@ def test_a_worker_that_was_killed_reveals_and_uploads_what_it_committed_to(
 
 
 def test_a_worker_killed_during_its_confirmation_holds_nothing_open(
-    fake_market: FakeMarket, make_desk: MakeDesk
+    fake_market: FakeMarket, make_context: MakeContext
 ) -> None:
     fake_market.most = 1
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     loop = work(context, lambda: fake_market.earned == 7)
     assert len(InFlightFolder(context.settings.data / "held").held) == 1
     fake_market.failing = True
@@ -475,8 +475,8 @@ def test_a_worker_killed_during_its_confirmation_holds_nothing_open(
     assert AccountStore(context.settings.data / "book.json").accounts[0].earned == 7
 
 
-def test_a_replica_that_the_market_has_lost_is_forgotten(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
-    context = make_desk(fake_market)
+def test_a_replica_that_the_market_has_lost_is_forgotten(fake_market: FakeMarket, make_context: MakeContext) -> None:
+    context = make_context(fake_market)
     work(context, lambda: fake_market.committed == 1)
     (lost,) = fake_market.rows
     fake_market.rows.clear()
@@ -486,10 +486,10 @@ def test_a_replica_that_the_market_has_lost_is_forgotten(fake_market: FakeMarket
 
 
 def test_a_replica_whose_pay_was_promised_is_not_forgotten_because_the_market_lost_it(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeMarket, "take", lambda *_: (_ for _ in ()).throw(HTTPException(409, "not now")))
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     loop = work(context, lambda: any(row.state is ReplicaState.AGREE for row in fake_market.rows.values()))
     loop.turn()
     assert [held.promised for held in loop._replica_files.open()] == [True]
@@ -499,8 +499,8 @@ def test_a_replica_whose_pay_was_promised_is_not_forgotten_because_the_market_lo
     assert promised in loop._replica_files.held
 
 
-def test_a_worker_signs_in_again_when_its_session_is_over(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
-    context = make_desk(fake_market)
+def test_a_worker_signs_in_again_when_its_session_is_over(fake_market: FakeMarket, make_context: MakeContext) -> None:
+    context = make_context(fake_market)
     work(context, lambda: fake_market.committed == 1)
     context.market._session = other(context.market._session, token="void")
     work(context, lambda: all_confirmed(fake_market))
@@ -508,9 +508,9 @@ def test_a_worker_signs_in_again_when_its_session_is_over(fake_market: FakeMarke
 
 
 def test_a_leaving_worker_gives_back_uncomputed_leases(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     loop = Loop(context, InFlightFolder(context.settings.data / "held"))
     monkeypatch.setattr(loop._leasing, "compute", lambda: False)
     while not fake_market.rows:
@@ -524,29 +524,29 @@ def test_a_leaving_worker_gives_back_uncomputed_leases(
     "changes", [{"job": -1}, {"round": -1}, {"task": 2**300}, {"job": 2**255}, {"attempt": -(2**70)}]
 )
 def test_numbers_that_cannot_be_signed_are_declined_and_do_not_end_the_worker(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int]
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int]
 ) -> None:
     build = fake_market._build_lease
     monkeypatch.setattr(
         fake_market, "_build_lease", lambda row: other(build(row), offer=other(build(row).offer, **changes))
     )
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     work(context, lambda: "Declined" in journal(context), turns=2)
     assert "Declined" in journal(context)
     assert fake_market.committed == 0
 
 
 def test_a_verdict_that_cannot_be_signed_is_a_breach(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fake_market, "verdict", lambda row: other(FakeMarket.verdict(fake_market, row), outcome=-1))
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     work(context, lambda: False, turns=6)
     assert grievances(context)[0].startswith("unsigned_verdict")
 
 
-def test_a_strangers_words_cannot_write_to_the_terminal(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
-    context = make_desk(fake_market)
+def test_a_strangers_words_cannot_write_to_the_terminal(fake_market: FakeMarket, make_context: MakeContext) -> None:
+    context = make_context(fake_market)
     context.journal.report("rejected", "Rejected: \x1b[2J\nAccepted: 100 GRAD")
     assert journal(context) == "Rejected: ?[2J?Accepted: 100 GRAD\n"
 

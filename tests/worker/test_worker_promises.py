@@ -37,7 +37,7 @@ from worker.protocol.in_flight import InFlightFolder
 from worker.protocol.outgoing import Payload
 from worker.wallet import Wallet
 
-MakeDesk = Callable[..., WorkerContext]
+MakeContext = Callable[..., WorkerContext]
 
 
 def breaker(honest: FakeMarket, **changes: Any) -> Breaker:
@@ -75,10 +75,10 @@ def unpaid(context: WorkerContext, loop: Loop) -> int:
 
 @pytest.mark.parametrize(("end", "reply"), leave_to_full(KINDS, 3))
 def test_after_any_broken_promise_the_worker_loses_one_payload(
-    fake_market: FakeMarket, make_desk: MakeDesk, end: ReplicaState | None, reply: int | None
+    fake_market: FakeMarket, make_context: MakeContext, end: ReplicaState | None, reply: int | None
 ) -> None:
     market = breaker(fake_market, end=end, reply=reply)
-    context = make_desk(market)
+    context = make_context(market)
     loop = work(context)
     assert (len(market.rows), len(market.roots), market.earned) == (1, 1, 0)
     assert unpaid(context, loop) == 1
@@ -96,7 +96,7 @@ def test_after_any_broken_promise_the_worker_loses_one_payload(
 
 @pytest.mark.parametrize("reply", leave_to_full(REPLIES, 2))
 def test_a_refusal_that_is_taken_back_is_no_breach(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, reply: int
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, reply: int
 ) -> None:
     """The honest twin: it refused a first try, whatever for, and takes and pays the next one."""
     refused: list[str] = []
@@ -108,7 +108,7 @@ def test_a_refusal_that_is_taken_back_is_no_breach(
         return FakeMarket.take(fake_market, replica, data)  # type: ignore[arg-type]
 
     monkeypatch.setattr(fake_market, "take", take)
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     loop = work(context, turns=20)
     assert (fake_market.earned, len(refused)) == (21, 3)
     assert (grievances(context), unpaid(context, loop)) == ([], 0)
@@ -116,7 +116,7 @@ def test_a_refusal_that_is_taken_back_is_no_breach(
 
 @pytest.mark.parametrize("end", leave_to_full([end for end in ENDINGS if end is not ReplicaState.REJECTED], 2))
 def test_an_end_without_a_promise_is_no_breach(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, end: ReplicaState
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, end: ReplicaState
 ) -> None:
     """The honest twin: nobody agreed, or nobody waited for it; nothing was sent, and nothing is owed."""
     market = breaker(fake_market, end=end)
@@ -127,7 +127,7 @@ def test_an_end_without_a_promise_is_no_breach(
         market.rows[said.replica].state = end
 
     monkeypatch.setattr(market, "_reveal", ends)
-    context = make_desk(market)
+    context = make_context(market)
     loop = work(context, turns=20)
     assert (len(market.rows), len(market.roots)) == (3, 0)
     assert (grievances(context), unpaid(context, loop)) == ([], 0)
@@ -138,17 +138,17 @@ def test_an_end_without_a_promise_is_no_breach(
 
 @pytest.mark.parametrize("end", leave_to_full(ENDINGS, 2))
 def test_a_worker_that_agreed_unasked_counts_its_pay_as_owed(
-    fake_market: FakeMarket, make_desk: MakeDesk, end: ReplicaState
+    fake_market: FakeMarket, make_context: MakeContext, end: ReplicaState
 ) -> None:
     market = breaker(fake_market, end=end, asks=False)
-    context = make_desk(market)
+    context = make_context(market)
     loop = work(context)
     assert (len(market.rows), len(market.roots), grievances(context)) == (1, 0, ["broken_promise"])
     assert unpaid(context, loop) == 1
 
 
 def test_a_worker_that_agreed_unasked_is_paid_for_another_s_payload(
-    fake_market: FakeMarket, make_desk: MakeDesk
+    fake_market: FakeMarket, make_context: MakeContext
 ) -> None:
     """The honest twin."""
 
@@ -161,18 +161,18 @@ def test_a_worker_that_agreed_unasked_is_paid_for_another_s_payload(
     market = AnotherBrings(
         fake_market.job, fake_market.publication, fake_market.blobs, end=ReplicaState.PAYABLE, asks=False
     )
-    context = make_desk(market)
+    context = make_context(market)
     loop = work(context, turns=20)
     assert (context.account_store.accounts[0].vouchered, len(market.roots)) == (21, 0)
     assert (grievances(context), unpaid(context, loop)) == ([], 0)
 
 
 def test_a_worker_whose_payload_never_left_accuses_nobody(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked, and no connection came about: no byte has left, and its silence is its own."""
     market = breaker(fake_market, end=ReplicaState.WITHHELD)
-    context = make_desk(market)
+    context = make_context(market)
     send = httpx.Client.send
 
     def cut(client: httpx.Client, request: httpx.Request, **options: Any) -> httpx.Response:
@@ -191,7 +191,7 @@ def test_a_worker_whose_payload_never_left_accuses_nobody(
 
 
 def test_a_payload_s_sending_is_on_disk_before_any_byte_arrives(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, synced, sync = [], [], os.fsync
     take = fake_market.take
@@ -204,7 +204,7 @@ def test_a_payload_s_sending_is_on_disk_before_any_byte_arrives(
         synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
         sync(descriptor)
 
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     monkeypatch.setattr(fake_market, "take", look)
     monkeypatch.setattr(os, "fsync", note)
     work(context, turns=20)
@@ -224,10 +224,10 @@ def test_nothing_is_noted_of_a_payload_that_found_no_connection(tmp_path: Path) 
     assert left == []
 
 
-def test_a_restarted_worker_remembers_its_unpaid_payload(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
+def test_a_restarted_worker_remembers_its_unpaid_payload(fake_market: FakeMarket, make_context: MakeContext) -> None:
     """The market answers 500, and after the worker's restart it knows of nothing."""
     market = breaker(fake_market, end=None, reply=500)
-    context = make_desk(market)
+    context = make_context(market)
     work(context)
     market.rows.clear()
     loop = work(context)
@@ -236,11 +236,11 @@ def test_a_restarted_worker_remembers_its_unpaid_payload(fake_market: FakeMarket
 
 
 def test_a_promise_cannot_be_undone_by_an_earlier_state(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reported as leased again, and its commitment refused, a replica would be forgotten with its promise."""
     market = breaker(fake_market, end=None, reply=409)
-    context = make_desk(market)
+    context = make_context(market)
     loop = work(context)
     (row,) = market.rows.values()
     told = other(market.verdict(row), state=ReplicaState.LEASED, outcome=None, signature=None)
@@ -251,7 +251,7 @@ def test_a_promise_cannot_be_undone_by_an_earlier_state(
 
 @FULL
 def test_a_requester_that_went_away_in_the_middle_and_came_back_is_not_blamed(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of each payload's first try the answer is lost, once before and once after it was booked."""
     lost: list[ReplicaId] = []
@@ -267,15 +267,15 @@ def test_a_requester_that_went_away_in_the_middle_and_came_back_is_not_blamed(
         raise HTTPException(503, "restarting")
 
     monkeypatch.setattr(fake_market, "take", lose)
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     loop = work(context, turns=20)
     assert (fake_market.earned, len(lost)) == (21, 3)
     assert (grievances(context), unpaid(context, loop)) == ([], 0)
 
 
-def test_an_audit_that_revokes_later_breaks_no_promise(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
+def test_an_audit_that_revokes_later_breaks_no_promise(fake_market: FakeMarket, make_context: MakeContext) -> None:
     fake_market.most = 1
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     loop = work(context)
     (row,) = fake_market.rows.values()
     row.state, row.heard = ReplicaState.REJECTED, False
@@ -283,28 +283,30 @@ def test_an_audit_that_revokes_later_breaks_no_promise(fake_market: FakeMarket, 
     assert (context.account_store.accounts[0].accepted, grievances(context), unpaid(context, loop)) == (1, [], 0)
 
 
-def test_only_one_of_several_payloads_in_flight_leaves(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
+def test_only_one_of_several_payloads_in_flight_leaves(fake_market: FakeMarket, make_context: MakeContext) -> None:
     market = breaker(fake_market, end=None, reply=500)
-    context = make_desk(market)
+    context = make_context(market)
     context.limits = replace(context.limits, leases=3)
     loop = work(context, turns=15)
     assert (len(market.rows), len(market.roots)) == (3, 1)
     assert unpaid(context, loop) == 1
 
 
-def test_a_worker_goes_on_until_its_limit_of_unpaid_payloads(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
+def test_a_worker_goes_on_until_its_limit_of_unpaid_payloads(
+    fake_market: FakeMarket, make_context: MakeContext
+) -> None:
     market = breaker(fake_market)
-    context = make_desk(market)
+    context = make_context(market)
     context.limits = replace(context.limits, unpaid=2)
     work(context, turns=20)
     assert (len(market.roots), grievances(context)) == (2, ["broken_promise"] * 2)
 
 
 def test_the_signed_promise_is_kept_and_verify_shows_it(
-    fake_market: FakeMarket, make_desk: MakeDesk, worker_key: PrivateKey, tmp_path: Path
+    fake_market: FakeMarket, make_context: MakeContext, worker_key: PrivateKey, tmp_path: Path
 ) -> None:
     market = breaker(fake_market)
-    context = make_desk(market)
+    context = make_context(market)
     known_chains.store_chain_facts(context.settings.data, context.facts)
     durable.write_file_atomically(context.settings.data / wallet.PLAIN, worker_key.to_bytes().hex().encode())
     work(context)
@@ -321,14 +323,14 @@ def test_the_signed_promise_is_kept_and_verify_shows_it(
 
 def test_verify_reports_a_payload_without_a_verdict(
     fake_market: FakeMarket,
-    make_desk: MakeDesk,
+    make_context: MakeContext,
     worker_key: PrivateKey,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In good time it is in flight; long after its deadlines it is a promise that was not kept."""
     market = breaker(fake_market, end=None, reply=500)
-    context = make_desk(market)
+    context = make_context(market)
     known_chains.store_chain_facts(context.settings.data, context.facts)
     durable.write_file_atomically(context.settings.data / wallet.PLAIN, worker_key.to_bytes().hex().encode())
     work(context)
@@ -343,10 +345,10 @@ def test_verify_reports_a_payload_without_a_verdict(
 
 
 def test_a_request_for_the_payload_outlives_a_restart(
-    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_market.most = 1
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     monkeypatch.setattr(Sending, "payloads", lambda *_: pytest.fail("blocked, and yet it sends"))
     monkeypatch.setattr(Leasing, "may_send", lambda _self: 0)
     work(context)
@@ -355,7 +357,7 @@ def test_a_request_for_the_payload_outlives_a_restart(
 
 
 def test_a_worker_that_waits_for_another_payload_s_pay_accuses_nobody(
-    fake_market: FakeMarket, make_desk: MakeDesk
+    fake_market: FakeMarket, make_context: MakeContext
 ) -> None:
     """Two agreed. The first is stuck in flight, so the second is not sent while it may be unpaid, and ends withheld."""
 
@@ -373,7 +375,7 @@ def test_a_worker_that_waits_for_another_payload_s_pay_accuses_nobody(
             FakeMarket.uploaded(self, row)
 
     market = Stuck(fake_market.job, fake_market.publication, fake_market.blobs, most=2)
-    context = make_desk(market)
+    context = make_context(market)
     context.limits = replace(context.limits, leases=2)
     loop = work(context, turns=20)
     ends = sorted(row.state.value for row in market.rows.values())

@@ -18,7 +18,7 @@ from worker.markets.loop import Loop, _at_once
 from worker.markets.worker_context import WorkerContext
 from worker.protocol.in_flight import InFlightFolder
 
-MakeDesk = Callable[..., WorkerContext]
+MakeContext = Callable[..., WorkerContext]
 TOLERANCE = {
     "verifier": {"name": "tolerance"},
     "audit": {"probability": 0.5},
@@ -69,9 +69,9 @@ def seed_of(fake_market: FakeMarket, replica: ReplicaId) -> Hash:
 
 
 def test_every_reveal_has_the_sketch_of_the_payload_that_is_uploaded(
-    fake_market: FakeMarket, make_desk: MakeDesk, layout: Layout, uploads: dict[ReplicaId, bytes]
+    fake_market: FakeMarket, make_context: MakeContext, layout: Layout, uploads: dict[ReplicaId, bytes]
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     turns(context, lambda: len(uploads) == fake_market.most)
     told = reveals(fake_market)
     assert told.keys() == uploads.keys()
@@ -90,9 +90,9 @@ def test_every_reveal_has_the_sketch_of_the_payload_that_is_uploaded(
 
 
 def test_a_worker_that_was_killed_between_commitment_and_reveal_sketches_what_is_on_disk(
-    fake_market: FakeMarket, make_desk: MakeDesk, layout: Layout
+    fake_market: FakeMarket, make_context: MakeContext, layout: Layout
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     turns(context, lambda: fake_market.committed == 1)
     (payload,) = [path.read_bytes() for path in (context.settings.data / "held").glob("*.payload")]
     turns(context, lambda: reveals(fake_market))
@@ -105,9 +105,9 @@ def test_a_worker_that_was_killed_between_commitment_and_reveal_sketches_what_is
 
 
 def test_an_answer_that_cannot_be_sketched_is_logged_and_not_revealed(
-    fake_market: FakeMarket, make_desk: MakeDesk
+    fake_market: FakeMarket, make_context: MakeContext
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     turns(context, lambda: fake_market.committed == 1)
     (payload,) = (context.settings.data / "held").glob("*.payload")
     payload.write_bytes(b"half of it")

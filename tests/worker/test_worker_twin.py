@@ -5,7 +5,7 @@ from io import StringIO
 from pathlib import Path
 
 from tests.worker.fake_market import FakeMarket
-from tests.worker.test_worker_loop import MakeDesk, all_confirmed, journal, work
+from tests.worker.test_worker_loop import MakeContext, all_confirmed, journal, work
 from worker.journal import Journal
 from worker.markets.loop import Loop
 from worker.markets.worker_context import WorkerContext
@@ -19,9 +19,9 @@ def copied(context: WorkerContext, folder: Path) -> tuple[Loop, StringIO]:
 
 
 def test_an_answer_of_another_folder_with_this_wallet_is_logged_once(
-    fake_market: FakeMarket, make_desk: MakeDesk, tmp_path: Path
+    fake_market: FakeMarket, make_context: MakeContext, tmp_path: Path
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     first = work(context, lambda: all_confirmed(fake_market))
     second, said = copied(context, tmp_path / "copy")
     for loop in (first, second, second):
@@ -34,9 +34,9 @@ def test_an_answer_of_another_folder_with_this_wallet_is_logged_once(
 
 
 def test_a_commitment_that_was_made_otherwise_is_a_twin_s(
-    fake_market: FakeMarket, make_desk: MakeDesk, tmp_path: Path
+    fake_market: FakeMarket, make_context: MakeContext, tmp_path: Path
 ) -> None:
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     first = work(context, lambda: bool(fake_market.rows))
     held = next(iter(first._replica_files.held.values()))
     first._refused(held.replica, "conflict", "another commitment was made for this replica")

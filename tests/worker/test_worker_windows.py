@@ -32,7 +32,7 @@ from graphdoc import tensors
 from graphdoc.encoding import Bytes
 from tests.lanes import leave_to_full
 from tests.patience import wait_until
-from tests.worker.conftest import MakeBench, MakeDesk, offer
+from tests.worker.conftest import MakeContext, MakeExecutor, offer
 from tests.worker.fake_market import FakeMarket
 from worker.features.windows import AT_ONCE, MOST_TRIES, WindowStates
 from worker.markets.loop import Loop
@@ -62,8 +62,8 @@ def state_cache(tmp_path: Path) -> Cache:
 
 
 @pytest.fixture
-def worker(make_bench: MakeBench, state_cache: Cache) -> Executor:
-    return make_bench(LIMITS, None, state_cache)
+def worker(make_executor: MakeExecutor, state_cache: Cache) -> Executor:
+    return make_executor(LIMITS, None, state_cache)
 
 
 def leaves_in(payload: bytes) -> list[Digest]:
@@ -89,10 +89,10 @@ def replayed(
 
 
 def test_the_answer_is_that_of_the_whole_task_and_its_leaves(
-    worker: Executor, make_bench: MakeBench, state_cache: Cache, publication: Publication
+    worker: Executor, make_executor: MakeExecutor, state_cache: Cache, publication: Publication
 ) -> None:
     payload, _ = worker.work(publication, offer(publication))
-    whole, _ = make_bench(LIMITS).work(local(publication), offer(local(publication)))
+    whole, _ = make_executor(LIMITS).work(local(publication), offer(local(publication)))
     assert payload[: -32 * LEAVES] == whole
     assert len(set(leaves_in(payload))) == LEAVES
     for number, leaf in enumerate(leaves_in(payload), 1):
@@ -104,14 +104,14 @@ def test_the_answer_is_that_of_the_whole_task_and_its_leaves(
 
 @pytest.mark.parametrize("drawn", leave_to_full(range(LEAVES), 2))
 def test_an_audit_of_any_window_finds_the_honest_answer(
-    worker: Executor, make_bench: MakeBench, blobs: dict[Digest, bytes], publication: Publication, drawn: int
+    worker: Executor, make_executor: MakeExecutor, blobs: dict[Digest, bytes], publication: Publication, drawn: int
 ) -> None:
     payload, _ = worker.work(publication, offer(publication))
-    assert replayed(make_bench(LIMITS), publication, blobs, worker, payload, drawn) == payload
+    assert replayed(make_executor(LIMITS), publication, blobs, worker, payload, drawn) == payload
 
 
 def test_an_audit_computes_two_windows(
-    worker: Executor, make_bench: MakeBench, runner: Runner, blobs: dict[Digest, bytes], publication: Publication
+    worker: Executor, make_executor: MakeExecutor, runner: Runner, blobs: dict[Digest, bytes], publication: Publication
 ) -> None:
     moved: list[int] = []
 
@@ -120,7 +120,7 @@ def test_an_audit_computes_two_windows(
         return runner.compute(state, batch, seed, step)
 
     payload, _ = worker.work(publication, offer(publication))
-    replayed(make_bench(LIMITS, counting), publication, blobs, worker, payload, 1)
+    replayed(make_executor(LIMITS, counting), publication, blobs, worker, payload, 1)
     assert moved == [2, 1]
     assert sum(moved) / STEPS == task_windows.compute_repeated_share(STEPS, WINDOW)
 
@@ -139,16 +139,16 @@ def lazy(compute: Compute, window: int) -> Compute:
 
 @pytest.mark.parametrize("skipped", leave_to_full(range(LEAVES + 1), 2))
 def test_a_cheat_in_one_window_is_found_where_that_one_is_drawn_and_in_the_last_always(
-    make_bench: MakeBench,
+    make_executor: MakeExecutor,
     runner: Runner,
     state_cache: Cache,
     blobs: dict[Digest, bytes],
     publication: Publication,
     skipped: int,
 ) -> None:
-    cheat = make_bench(LIMITS, lazy(runner.compute, skipped), state_cache)
+    cheat = make_executor(LIMITS, lazy(runner.compute, skipped), state_cache)
     payload, _ = cheat.work(publication, offer(publication))
-    auditor, answers = make_bench(LIMITS), []
+    auditor, answers = make_executor(LIMITS), []
     for drawn in range(LEAVES):
         answers.append(replayed(auditor, publication, blobs, cheat, payload, drawn) != payload)
     assert answers == [drawn == skipped or skipped == LEAVES for drawn in range(LEAVES)]
@@ -157,10 +157,10 @@ def test_a_cheat_in_one_window_is_found_where_that_one_is_drawn_and_in_the_last_
 
 
 def test_a_state_that_was_not_kept_is_computed_anew_and_no_other_is_given(
-    worker: Executor, make_bench: MakeBench, tmp_path: Path, publication: Publication
+    worker: Executor, make_executor: MakeExecutor, tmp_path: Path, publication: Publication
 ) -> None:
     payload, _ = worker.work(publication, offer(publication))
-    small = make_bench(LIMITS, None, Cache(tmp_path / "small", 100))
+    small = make_executor(LIMITS, None, Cache(tmp_path / "small", 100))
     assert small.work(publication, offer(publication))[0] == payload
     for leaf in leaves_in(payload):
         assert blob_digest(small.window_state(publication, offer(publication), leaf)) == leaf
@@ -178,7 +178,7 @@ SPOILED: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("what", SPOILED)
 def test_a_state_of_another_form_is_refused(
-    worker: Executor, make_bench: MakeBench, blobs: dict[Digest, bytes], publication: Publication, what: str
+    worker: Executor, make_executor: MakeExecutor, blobs: dict[Digest, bytes], publication: Publication, what: str
 ) -> None:
     """A worker may commit to any bytes."""
     payload, _ = worker.work(publication, offer(publication))
@@ -188,15 +188,15 @@ def test_a_state_of_another_form_is_refused(
     blobs[blob_digest(spoiled)] = spoiled
     told = [blob_digest(spoiled), None, leaves[2]]
     with pytest.raises(TensorsRefused):
-        make_bench(LIMITS).replay(publication, offer(publication), 1, told)
+        make_executor(LIMITS).replay(publication, offer(publication), 1, told)
     for missing in ([None, None, leaves[2]], [*leaves, leaves[0]]):
         with pytest.raises(Refused):
-            make_bench(LIMITS).replay(publication, offer(publication), 1, missing)
+            make_executor(LIMITS).replay(publication, offer(publication), 1, missing)
 
 
 @pytest.mark.parametrize("steps", [-1, -5, WINDOW + 1, 2**63 - 1])
 def test_a_state_whose_optimizer_counts_steps_that_cannot_be_is_refused(
-    worker: Executor, make_bench: MakeBench, blobs: dict[Digest, bytes], publication: Publication, steps: int
+    worker: Executor, make_executor: MakeExecutor, blobs: dict[Digest, bytes], publication: Publication, steps: int
 ) -> None:
     """With -1 the next step divides by zero, with fewer a power is computed without end: no audit would ever end."""
     payload, _ = worker.work(publication, offer(publication))
@@ -207,14 +207,14 @@ def test_a_state_whose_optimizer_counts_steps_that_cannot_be_is_refused(
     spoiled = tensors.pack_tensors(arrays | {"memory/steps": np.array(steps, np.int64)})
     blobs[blob_digest(spoiled)] = spoiled
     with pytest.raises(TensorsRefused):
-        make_bench(LIMITS).replay(publication, offer(publication), 1, [blob_digest(spoiled), None, leaves[2]])
+        make_executor(LIMITS).replay(publication, offer(publication), 1, [blob_digest(spoiled), None, leaves[2]])
     layout = layout_of(publication, worker._load_document(publication))
     with pytest.raises(TensorsRefused):
         window_state.check_packed_state(spoiled, layout, publication.spec.step, WINDOW)
 
 
 def test_where_no_step_goes_on_from_a_worker_s_state_the_whole_task_is_audited(
-    worker: Executor, make_bench: MakeBench, runner: Runner, blobs: dict[Digest, bytes], publication: Publication
+    worker: Executor, make_executor: MakeExecutor, runner: Runner, blobs: dict[Digest, bytes], publication: Publication
 ) -> None:
     """Else the audit would never end, and the job would wait for it for ever."""
     payload, _ = worker.work(publication, offer(publication))
@@ -225,7 +225,7 @@ def test_where_no_step_goes_on_from_a_worker_s_state_the_whole_task_is_audited(
             raise RunnerCrashed("it was")
         return runner.compute(state, batch, seed, step)
 
-    executor, market = make_bench(LIMITS, crashing_once), RequesterClient("http://127.0.0.1:9")
+    executor, market = make_executor(LIMITS, crashing_once), RequesterClient("http://127.0.0.1:9")
     sealing = SealingKey("auditor", PrivateKey(b"\1" * 32))
     auditor = Auditor("auditor", market, runner, executor._fetcher, executor._limits, sealing)
     auditor._bench, auditor._publications[publication.job] = executor, publication
@@ -238,18 +238,18 @@ def test_where_no_step_goes_on_from_a_worker_s_state_the_whole_task_is_audited(
     assert next(crashes, None) is None
 
 
-def test_the_cost_of_windows_counts_against_the_limits(make_bench: MakeBench, publication: Publication) -> None:
-    plain, cut = (make_bench(LIMITS).effort(one).flops for one in (local(publication), publication))
+def test_the_cost_of_windows_counts_against_the_limits(make_executor: MakeExecutor, publication: Publication) -> None:
+    plain, cut = (make_executor(LIMITS).effort(one).flops for one in (local(publication), publication))
     assert plain == cut
     with pytest.raises(Refused, match="operations"):
-        make_bench(replace(LIMITS, max_flops=1.0)).replay(publication, offer(publication), 0, [None, None, None])
+        make_executor(replace(LIMITS, max_flops=1.0)).replay(publication, offer(publication), 0, [None, None, None])
 
 
 @pytest.fixture
-def done(fake_market: FakeMarket, make_desk: MakeDesk) -> tuple[WorkerContext, InFlightFolder]:
+def done(fake_market: FakeMarket, make_context: MakeContext) -> tuple[WorkerContext, InFlightFolder]:
     """A worker that one task was leased to, and paid for."""
     fake_market.most = 1
-    context = make_desk(fake_market)
+    context = make_context(fake_market)
     folder = InFlightFolder(context.settings.data / "held")
     loop = Loop(context, folder)
     for _ in range(30):

@@ -24,7 +24,7 @@ from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 JUDGES = {"validators": ["0x" + "11" * 20], "bond": "1"}
 VOTES, ALONE = (3, 2, 5), (1, 1, 1)
 PROVEN = 400
@@ -69,8 +69,8 @@ def shape(task: Any) -> tuple[int, int, int]:
     return task.plan.first_wave, task.plan.quorum, task.plan.maximum
 
 
-def test_newcomers_are_voted_on_and_audited_at_the_floor(new_floor: NewFloor) -> None:
-    market = new_floor(**adaptive())
+def test_newcomers_are_voted_on_and_audited_at_the_floor(new_market: NewMarket) -> None:
+    market = new_market(**adaptive())
     for _ in range(3):
         market.worker()
     SimAuditor(market).play()
@@ -82,8 +82,8 @@ def test_newcomers_are_voted_on_and_audited_at_the_floor(new_floor: NewFloor) ->
 
 
 @FULL
-def test_proven_and_staked_workers_work_alone(new_floor: NewFloor) -> None:
-    market = new_floor(**adaptive(tasks_per_round=2, rounds=2))
+def test_proven_and_staked_workers_work_alone(new_market: NewMarket) -> None:
+    market = new_market(**adaptive(tasks_per_round=2, rounds=2))
     workers = [trusted(market) for _ in range(3)]
     SimAuditor(market).play()
     assert market.state() == JobState.FINISHED
@@ -95,8 +95,8 @@ def test_proven_and_staked_workers_work_alone(new_floor: NewFloor) -> None:
     check_books(market)
 
 
-def test_a_stake_without_a_record_is_audited_nearly_always_and_grows_one(new_floor: NewFloor) -> None:
-    market = new_floor(**adaptive(tasks_per_round=2, rounds=3))
+def test_a_stake_without_a_record_is_audited_nearly_always_and_grows_one(new_market: NewMarket) -> None:
+    market = new_market(**adaptive(tasks_per_round=2, rounds=3))
     for _ in range(3):
         stake(market, market.worker(), 1000)
     SimAuditor(market).play()
@@ -107,8 +107,8 @@ def test_a_stake_without_a_record_is_audited_nearly_always_and_grows_one(new_flo
     assert {shape(task) for task in market.tasks()} == {ALONE}
 
 
-def test_a_record_without_a_stake_is_worth_no_task_of_ones_own(new_floor: NewFloor) -> None:
-    market = new_floor(**adaptive())
+def test_a_record_without_a_stake_is_worth_no_task_of_ones_own(new_market: NewMarket) -> None:
+    market = new_market(**adaptive())
     for _ in range(3):
         prove(market, market.worker())
     SimAuditor(market).play()
@@ -116,9 +116,9 @@ def test_a_record_without_a_stake_is_worth_no_task_of_ones_own(new_floor: NewFlo
 
 
 @FULL
-def test_the_sleepers_lie_is_found_taken_back_and_its_standing_gone(new_floor: NewFloor) -> None:
+def test_the_sleepers_lie_is_found_taken_back_and_its_standing_gone(new_market: NewMarket) -> None:
     """It was honest until it was trusted, and lies in all it is given from then on."""
-    market = new_floor(**adaptive(tasks_per_round=3, rounds=2, replication={"name": "adaptive", "floor": 0.5}))
+    market = new_market(**adaptive(tasks_per_round=3, rounds=2, replication={"name": "adaptive", "floor": 0.5}))
     auditor, _ = SimAuditor(market), [trusted(market) for _ in range(2)]
     sleeper = trusted(market)
     sleeper.behaviour = scaled(3.0)
@@ -138,7 +138,7 @@ def test_the_sleepers_lie_is_found_taken_back_and_its_standing_gone(new_floor: N
     accused = [each for audit in audits_told(market.context, market.job, limit=100).items for each in audit.accusations]
     assert {(each.worker, each.state) for each in accused} == {(sleeper.address, AccusationState.DUE)}
     assert len({each.case for each in accused}) == len(accused) == len(lies)
-    clean = new_floor(tasks_per_round=3, rounds=2)
+    clean = new_market(tasks_per_round=3, rounds=2)
     for _ in range(3):
         clean.worker()
     clean.play()
@@ -146,9 +146,9 @@ def test_the_sleepers_lie_is_found_taken_back_and_its_standing_gone(new_floor: N
     check_books(market)
 
 
-def test_a_returned_lease_does_not_pass_its_plan_to_another_worker(new_floor: NewFloor) -> None:
+def test_a_returned_lease_does_not_pass_its_plan_to_another_worker(new_market: NewMarket) -> None:
     """A sibling that is proven takes the task and declines, so that the liar is drawn for it alone: it is not."""
-    market = new_floor(**adaptive())
+    market = new_market(**adaptive())
     liars = [market.worker(scaled(3.0)), market.worker(scaled(3.0))]
     sibling = trusted(market)
     here(market)
@@ -162,8 +162,8 @@ def test_a_returned_lease_does_not_pass_its_plan_to_another_worker(new_floor: Ne
     assert shape(market.task()) == VOTES
 
 
-def test_a_burst_raises_its_own_probability_and_ends_where_the_stake_does(new_floor: NewFloor) -> None:
-    market = new_floor(**adaptive(tasks_per_round=4))
+def test_a_burst_raises_its_own_probability_and_ends_where_the_stake_does(new_market: NewMarket) -> None:
+    market = new_market(**adaptive(tasks_per_round=4))
     greedy, *_ = [market.worker() for _ in range(3)]
     prove(market, greedy), stake(market, greedy, 2)
     greedy.capacity = 4
@@ -174,8 +174,8 @@ def test_a_burst_raises_its_own_probability_and_ends_where_the_stake_does(new_fl
     assert len(greedy.held) == 2
 
 
-def test_a_task_s_plan_is_published_once_it_is_over_and_can_be_proven(new_floor: NewFloor) -> None:
-    market = new_floor(**adaptive())
+def test_a_task_s_plan_is_published_once_it_is_over_and_can_be_proven(new_market: NewMarket) -> None:
+    market = new_market(**adaptive())
     worker, *_ = [trusted(market) for _ in range(3)]
     market.gather()
     assert load_evidence(market).plan is None

@@ -7,7 +7,7 @@ from gradmarket.market.terms import AuditState, PanelSeatState
 from requester.features.auditors import panel_exchange, panel_rows
 from requester.features.auditors.panel_rows import PanelSeat
 from requester.features.audits import auditor_claims, renew_waits
-from tests.features.auditors.test_panels import LEASE_S, TWO, NewFloor, claimed, due, panel, seats, sit
+from tests.features.auditors.test_panels import LEASE_S, TWO, NewMarket, claimed, due, panel, seats, sit
 from tests.kit.behaviour import HONEST
 from tests.lanes import FULL
 from tests.requester.market_auditor import SimAuditor, audits_of
@@ -17,17 +17,17 @@ from tests.requester.test_one_class import NAMES
 OTHER = "0000000000000007"
 
 
-def beside(new_floor: NewFloor, audit: dict[str, object], tasks: int = 2) -> MarketFixture:
+def beside(new_market: NewMarket, audit: dict[str, object], tasks: int = 2) -> MarketFixture:
     """A market whose job has one audit by a panel due, and another job with `tasks` audits."""
-    market = due(new_floor)
+    market = due(new_market)
     market.also(OTHER, 17, audit=audit, tasks_per_round=tasks)
     market.until(lambda: len(audits_of(market)) == 1 + tasks)
     return market
 
 
 @FULL
-def test_auditors_of_any_processor_sit_in_the_panel_of_a_reproducible_job(new_floor: NewFloor) -> None:
-    market = new_floor(audit=TWO, arithmetic="reproducible")
+def test_auditors_of_any_processor_sit_in_the_panel_of_a_reproducible_job(new_market: NewMarket) -> None:
+    market = new_market(audit=TWO, arithmetic="reproducible")
     for name in NAMES:
         market.worker(determinism_class=name)
     market.until(lambda: audits_of(market))
@@ -44,8 +44,8 @@ def join_panel(auditor: SimAuditor) -> None:
 
 
 @FULL
-def test_seals_are_opened_before_whatever_else_is_due(new_floor: NewFloor) -> None:
-    market = beside(new_floor, {"probability": 1.0}, tasks=3)
+def test_seals_are_opened_before_whatever_else_is_due(new_market: NewMarket) -> None:
+    market = beside(new_market, {"probability": 1.0}, tasks=3)
     auditors = panel(market, None, None)
     for one in auditors:
         join_panel(one)
@@ -54,8 +54,8 @@ def test_seals_are_opened_before_whatever_else_is_due(new_floor: NewFloor) -> No
 
 
 @FULL
-def test_an_auditor_that_computes_for_long_is_not_barred_for_a_seal_that_it_opens_then(new_floor: NewFloor) -> None:
-    market = beside(new_floor, {"probability": 1.0}, tasks=3)
+def test_an_auditor_that_computes_for_long_is_not_barred_for_a_seal_that_it_opens_then(new_market: NewMarket) -> None:
+    market = beside(new_market, {"probability": 1.0}, tasks=3)
     ann, bea = panel(market, None, None)
     join_panel(ann)
     long = claimed(ann)
@@ -75,10 +75,10 @@ def test_an_auditor_that_computes_for_long_is_not_barred_for_a_seal_that_it_open
 
 @FULL
 def test_an_auditor_that_renews_its_seat_for_ever_is_barred_at_last(
-    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+    new_market: NewMarket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(class_checks, "HELD_S", 20 * LEASE_S)
-    market = due(new_floor)
+    market = due(new_market)
     ann, bea = panel(market, None, None)
     for one in (ann, bea):
         one.sit(claimed(one))
@@ -93,8 +93,8 @@ def test_an_auditor_that_renews_its_seat_for_ever_is_barred_at_last(
 
 
 @FULL
-def test_no_auditor_is_barred_for_the_time_in_which_the_service_was_away(new_floor: NewFloor) -> None:
-    market = due(new_floor)
+def test_no_auditor_is_barred_for_the_time_in_which_the_service_was_away(new_market: NewMarket) -> None:
+    market = due(new_market)
     ann, bea = panel(market, None, None)
     for one in (ann, bea):
         one.sit(claimed(one))
@@ -107,8 +107,8 @@ def test_no_auditor_is_barred_for_the_time_in_which_the_service_was_away(new_flo
 
 
 @FULL
-def test_one_that_leaves_again_and_again_ends_the_panel_and_holds_up_no_job_for_ever(new_floor: NewFloor) -> None:
-    market = due(new_floor)
+def test_one_that_leaves_again_and_again_ends_the_panel_and_holds_up_no_job_for_ever(new_market: NewMarket) -> None:
+    market = due(new_market)
     ann, bea = panel(market, None, None)
     bea.sit(claimed(bea))
     for _ in range(20):
@@ -123,10 +123,10 @@ def test_one_that_leaves_again_and_again_ends_the_panel_and_holds_up_no_job_for_
 
 @FULL
 def test_panels_that_wait_for_more_auditors_than_there_are_keep_no_other_job_waiting(
-    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+    new_market: NewMarket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(panel_rows, "MOST", 1)
-    market = due(new_floor, audit={"probability": 1.0, "auditors": {"count": 7, "agree": 4}})
+    market = due(new_market, audit={"probability": 1.0, "auditors": {"count": 7, "agree": 4}})
     market.also(OTHER, 17, audit=TWO)
     market.until(lambda: len(audits_of(market)) == 2)
     ann, bea = panel(market, None, None)
@@ -138,8 +138,8 @@ def test_panels_that_wait_for_more_auditors_than_there_are_keep_no_other_job_wai
 
 
 @FULL
-def test_audits_by_panels_take_turns_with_those_of_other_jobs(new_floor: NewFloor) -> None:
-    market = beside(new_floor, {"probability": 1.0}, tasks=3)
+def test_audits_by_panels_take_turns_with_those_of_other_jobs(new_market: NewMarket) -> None:
+    market = beside(new_market, {"probability": 1.0}, tasks=3)
     ann, _ = panel(market, None, None)
     taken = []
     for _ in range(3):
@@ -150,8 +150,8 @@ def test_audits_by_panels_take_turns_with_those_of_other_jobs(new_floor: NewFloo
     assert "seal" in taken[:2]
 
 
-def test_a_seat_is_held_for_a_few_leases_however_often_it_is_renewed(new_floor: NewFloor) -> None:
-    market = due(new_floor)
+def test_a_seat_is_held_for_a_few_leases_however_often_it_is_renewed(new_market: NewMarket) -> None:
+    market = due(new_market)
     (ann,) = panel(market, HONEST)
     work, began = claimed(ann), market.clock.now
     while seats(market)["ann"] == PanelSeatState.TAKEN and market.clock.now < began + class_checks.HELD_S:
@@ -160,8 +160,8 @@ def test_a_seat_is_held_for_a_few_leases_however_often_it_is_renewed(new_floor: 
     assert market.clock.now <= began + (panel_exchange.SEAT_LEASES + 2) * LEASE_S
 
 
-def test_an_auditor_that_left_seats_of_the_job_waits_longer_each_time(new_floor: NewFloor) -> None:
-    market = due(new_floor)
+def test_an_auditor_that_left_seats_of_the_job_waits_longer_each_time(new_market: NewMarket) -> None:
+    market = due(new_market)
     (ann,) = panel(market, HONEST)
     with market.context.begin() as work:
         for run in (7, 8):

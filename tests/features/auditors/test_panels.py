@@ -47,7 +47,7 @@ from tests.requester.market_fixture import DEADLINES, PRICE, MarketFixture
 from tests.requester.upload_door import served
 from worker.features.disputes.kept_receipts import load_receipts
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 LIE = scaled(3.0)
 LEASE_S = float(DEADLINES["lease_s"])
 TWO = {"probability": 1.0, "auditors": {"count": 2, "agree": 2}}
@@ -62,9 +62,9 @@ def panel(market: MarketFixture, *behaviours: Behaviour | None) -> list[SimAudit
     ]
 
 
-def due(new_floor: NewFloor, *workers: Behaviour | None, audit: dict[str, Any] = TWO) -> MarketFixture:
+def due(new_market: NewMarket, *workers: Behaviour | None, audit: dict[str, Any] = TWO) -> MarketFixture:
     """A market whose only task is accepted, and is to be audited."""
-    market = new_floor(audit=audit)
+    market = new_market(audit=audit)
     for how in workers or (None, None, None):
         market.worker(how or HONEST)
     market.until(lambda: audits_of(market))
@@ -97,8 +97,8 @@ def told(market: MarketFixture) -> dict[str, Any]:
     return {"trust": trust["panels"], "audits": audits}
 
 
-def test_two_honest_auditors_seal_then_open_and_the_audit_passes(new_floor: NewFloor) -> None:
-    market = due(new_floor)
+def test_two_honest_auditors_seal_then_open_and_the_audit_passes(new_market: NewMarket) -> None:
+    market = due(new_market)
     ann, bea = panel(market, None, None)
     first = claimed(ann)
     assert first.panel == "seal"
@@ -128,15 +128,15 @@ def test_two_honest_auditors_seal_then_open_and_the_audit_passes(new_floor: NewF
 
 
 @FULL
-def test_two_auditors_convict_a_quorum_of_liars_without_a_second_run(new_floor: NewFloor) -> None:
-    market = due(new_floor, LIE, LIE, None)
+def test_two_auditors_convict_a_quorum_of_liars_without_a_second_run(new_market: NewMarket) -> None:
+    market = due(new_market, LIE, LIE, None)
     sit(*panel(market, None, None))
     (event,) = market.events("audit_failed")
     assert (len(event["workers"]), len(event["vindicated"])) == (2, 1)
 
 
-def test_one_operator_has_one_seat_and_no_lone_auditor_decides(new_floor: NewFloor) -> None:
-    market = due(new_floor)
+def test_one_operator_has_one_seat_and_no_lone_auditor_decides(new_market: NewMarket) -> None:
+    market = due(new_market)
     ann, bea = panel(market, None, None)
     twin = SimAuditor(market, name="ann's other machine", operator="ann")
     work = claimed(ann)
@@ -153,8 +153,8 @@ def test_one_operator_has_one_seat_and_no_lone_auditor_decides(new_floor: NewFlo
     assert "a panel of auditors" in market.why_waiting()
 
 
-def test_a_liar_in_a_panel_is_outvoted_by_further_auditors_and_barred(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, audit=TWO)
+def test_a_liar_in_a_panel_is_outvoted_by_further_auditors_and_barred(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, audit=TWO)
     workers = [market.worker() for _ in range(3)]
     market.until(lambda: audits_of(market))
     ann, bea, cem = panel(market, None, LIE, None)
@@ -175,8 +175,8 @@ def test_a_liar_in_a_panel_is_outvoted_by_further_auditors_and_barred(new_floor:
     assert told(market)["trust"] == {"auditors": 2, "agree": 2, **counts}
 
 
-def test_a_copied_seal_is_worth_nothing(new_floor: NewFloor) -> None:
-    market = due(new_floor)
+def test_a_copied_seal_is_worth_nothing(new_market: NewMarket) -> None:
+    market = due(new_market)
     ann, bea = panel(market, None, None)
     work = claimed(ann)
     seal = ann.sealed(work)
@@ -198,8 +198,8 @@ def test_a_copied_seal_is_worth_nothing(new_floor: NewFloor) -> None:
 
 
 @FULL
-def test_an_auditor_that_sealed_an_unknown_answer_cannot_open_it(new_floor: NewFloor) -> None:
-    market = due(new_floor)
+def test_an_auditor_that_sealed_an_unknown_answer_cannot_open_it(new_market: NewMarket) -> None:
+    market = due(new_market)
     ann, bea, cem = panel(market, None, None, None)
     ann.sit(claimed(ann))
     work = claimed(bea)
@@ -218,8 +218,8 @@ def test_an_auditor_that_sealed_an_unknown_answer_cannot_open_it(new_floor: NewF
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
 
 
-def test_one_that_seals_and_stalls_is_replaced_and_barred(new_floor: NewFloor) -> None:
-    market = due(new_floor)
+def test_one_that_seals_and_stalls_is_replaced_and_barred(new_market: NewMarket) -> None:
+    market = due(new_market)
     ann, bea, cem = panel(market, None, None, None)
     ann.sit(claimed(ann))
     bea.sit(claimed(bea))
@@ -235,8 +235,8 @@ def test_one_that_seals_and_stalls_is_replaced_and_barred(new_floor: NewFloor) -
 
 
 @FULL
-def test_one_that_takes_a_seat_and_leaves_is_replaced_and_not_barred(new_floor: NewFloor) -> None:
-    market = due(new_floor)
+def test_one_that_takes_a_seat_and_leaves_is_replaced_and_not_barred(new_market: NewMarket) -> None:
+    market = due(new_market)
     ann, bea, cem = panel(market, None, None, None)
     claimed(bea)
     market.clock.now += LEASE_S / 2
@@ -253,9 +253,9 @@ def test_one_that_takes_a_seat_and_leaves_is_replaced_and_not_barred(new_floor: 
 
 
 @FULL
-def test_an_operator_that_left_its_seat_may_come_back_where_nobody_else_can(new_floor: NewFloor) -> None:
+def test_an_operator_that_left_its_seat_may_come_back_where_nobody_else_can(new_market: NewMarket) -> None:
     """Its machine was away for longer than a lease: without it a panel of two operators waited for a third forever."""
-    market = due(new_floor)
+    market = due(new_market)
     ann, bea = panel(market, None, None)
     claimed(bea)
     market.clock.now += LEASE_S + 1
@@ -268,8 +268,8 @@ def test_an_operator_that_left_its_seat_may_come_back_where_nobody_else_can(new_
     assert told(market)["trust"]["barred"] == 0
 
 
-def test_seats_are_not_renewed_for_an_hour_longer_where_the_clock_was_ahead(new_floor: NewFloor) -> None:
-    market = due(new_floor)
+def test_seats_are_not_renewed_for_an_hour_longer_where_the_clock_was_ahead(new_market: NewMarket) -> None:
+    market = due(new_market)
     (ann,) = panel(market, None)
     market.clock.now += 3600.0
     claimed(ann)
@@ -282,8 +282,8 @@ def test_seats_are_not_renewed_for_an_hour_longer_where_the_clock_was_ahead(new_
 
 
 @FULL
-def test_colluding_auditors_below_the_threshold_convict_nobody(new_floor: NewFloor) -> None:
-    market = due(new_floor, audit=THREE)
+def test_colluding_auditors_below_the_threshold_convict_nobody(new_market: NewMarket) -> None:
+    market = due(new_market, audit=THREE)
     ann, bea, cem, dag, eva = panel(market, LIE, LIE, None, None, None)
     sit(ann, bea, cem)
     assert [audit.state for audit in audits_of(market)] == [AuditState.DUE]
@@ -294,8 +294,8 @@ def test_colluding_auditors_below_the_threshold_convict_nobody(new_floor: NewFlo
 
 
 @FULL
-def test_a_panel_that_never_agrees_ends_and_its_task_is_done_again(new_floor: NewFloor) -> None:
-    market = due(new_floor)
+def test_a_panel_that_never_agrees_ends_and_its_task_is_done_again(new_market: NewMarket) -> None:
+    market = due(new_market)
     lies = [SimAuditor(market, scaled(2.0 + one), name="m", operator=f"liar {one}") for one in range(8)]
     for one in range(8):
         sit(*lies[: one + 1], passes=2)
@@ -312,10 +312,10 @@ def test_a_threshold_that_cannot_decide_is_refused(asked: dict[str, int], why: s
         AuditSpec.model_validate({"probability": 0.1, "auditors": asked})
 
 
-def test_jobs_whose_answers_no_two_auditors_can_compare_are_refused(new_floor: NewFloor) -> None:
+def test_jobs_whose_answers_no_two_auditors_can_compare_are_refused(new_market: NewMarket) -> None:
     once = {"name": "fixed", "replicas": 2, "max_replicas": 2}
     with pytest.raises(ValidationError, match=r"audit\.auditors: each compares the bits of a whole task"):
-        new_floor(audit=TWO, verifier={"name": "tolerance"}, replication=once)
+        new_market(audit=TWO, verifier={"name": "tolerance"}, replication=once)
 
 
 def test_the_rule_asks_no_more_than_it_needs() -> None:
@@ -341,14 +341,14 @@ def test_the_rule_asks_no_more_than_it_needs() -> None:
 
 @FULL
 def test_auditors_with_tokens_of_their_own_sit_in_a_panel_over_http(
-    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    new_market: NewMarket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """One is started anew before it opens: it computes the same once more, and needs nothing that it wrote.
 
     The seal that it keeps is the leaf of the job's log.
     """
     monkeypatch.setattr(auditor_module, "RENEWED_EVERY_S", 0.01)
-    market = due(new_floor)
+    market = due(new_market)
     ann, bea = panel(market, None, None)
     with market.context.begin() as work:
         tokens = [identities.issue_token(work, Role.AUDIT, one.operator, None, market.clock()) for one in (ann, bea)]
@@ -380,10 +380,10 @@ def test_a_plan_names_what_a_panel_computes() -> None:
 
 
 def test_anybody_reads_from_the_ended_audit_who_found_what_and_a_forged_seat_proves_nothing(
-    new_floor: NewFloor,
+    new_market: NewMarket,
 ) -> None:
     """Two auditors that differ may be heard by a referee: their seals prove what each stands for."""
-    market = due(new_floor)
+    market = due(new_market)
     ann, bea, cem = panel(market, None, LIE, None)
     sit(ann, bea, cem)
     market.play()
@@ -398,8 +398,8 @@ def test_anybody_reads_from_the_ended_audit_who_found_what_and_a_forged_seat_pro
 
 
 @FULL
-def test_the_evidence_of_a_task_proves_what_its_panel_found(new_floor: NewFloor) -> None:
-    market = due(new_floor)
+def test_the_evidence_of_a_task_proves_what_its_panel_found(new_market: NewMarket) -> None:
+    market = due(new_market)
     sit(*panel(market, HONEST, HONEST))
     market.play()
     with market.context.reading() as reader:

@@ -27,7 +27,7 @@ from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.upload_door import served
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 
 
 class Machine:
@@ -68,11 +68,11 @@ class FixtureAuditor(Auditor):
 
 @pytest.mark.parametrize("restarted", leave_to_full([False, True]))
 def test_the_round_goes_on_with_the_auditors_gradient(
-    new_floor: NewFloor, restarted: bool, monkeypatch: pytest.MonkeyPatch
+    new_market: NewMarket, restarted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that was started anew meanwhile computes it once more, and its class has an auditor all the while."""
     monkeypatch.setattr(auditor_module, "RENEWED_EVERY_S", 0.01)
-    market, here = open_job(new_floor, rounds=2)
+    market, here = open_job(new_market, rounds=2)
     honest = agree_once(market, here)
     liar = market.worker(scaled(3.0))
     market.until(lambda: market.task().state == TaskState.REFERRED)
@@ -98,7 +98,7 @@ def test_the_round_goes_on_with_the_auditors_gradient(
         assert again.value.status == 404
         market.drive()
     assert market.state() == JobState.FINISHED
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=2)
+    assert market.final_parameters() == clean_parameters(new_market, rounds=2)
     assert market.earned() == {honest.address: PRICE}
     assert liar.held
     check_books(market)

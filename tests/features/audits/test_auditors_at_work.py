@@ -17,7 +17,7 @@ from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixture
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 OTHER_JOB = "00000000000000bb"
 LEASE_S = float(DEADLINES["lease_s"])
 
@@ -31,8 +31,8 @@ def take_in_vain(market: MarketFixture, auditor: SimAuditor) -> None:
 
 
 @FULL
-def test_a_task_that_no_auditor_can_compute_is_voted_again(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=2)
+def test_a_task_that_no_auditor_can_compute_is_voted_again(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=2)
     workers = [market.worker() for _ in range(3)]
     market.until(lambda: market.task().state == TaskState.REFERRED)
     take_in_vain(market, auditor)
@@ -45,8 +45,8 @@ def test_a_task_that_no_auditor_can_compute_is_voted_again(new_floor: NewFloor) 
 
 
 @FULL
-def test_fresh_identities_gain_no_vote_where_an_auditor_fails_that_was_able(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=3)
+def test_fresh_identities_gain_no_vote_where_an_auditor_fails_that_was_able(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=3)
     honest = market.worker()
     market.until(lambda: market.task().state == TaskState.REFERRED)
     auditor.work()
@@ -62,13 +62,13 @@ def test_fresh_identities_gain_no_vote_where_an_auditor_fails_that_was_able(new_
     auditor.play()
     assert market.state() == JobState.FINISHED
     assert set(market.earned()) == {honest.address}
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=3)
+    assert market.final_parameters() == clean_parameters(new_market, rounds=3)
     check_books(market)
 
 
 @FULL
-def test_proven_ones_alone_vote_while_an_auditor_fails(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=4, replication={"audit": 0.99})
+def test_proven_ones_alone_vote_while_an_auditor_fails(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=4, replication={"audit": 0.99})
     proven = [market.worker() for _ in range(3)]
     prove(market, *proven)
     market.until(lambda: market.tasks()[0].state == TaskState.ACCEPTED)
@@ -82,8 +82,8 @@ def test_proven_ones_alone_vote_while_an_auditor_fails(new_floor: NewFloor) -> N
 
 
 @FULL
-def test_an_audit_of_a_vote_that_nobody_can_compute_locks_no_round(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=4, replication={"audit": 0.99})
+def test_an_audit_of_a_vote_that_nobody_can_compute_locks_no_round(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=4, replication={"audit": 0.99})
     prove(market, *(market.worker() for _ in range(3)))
     market.until(lambda: market.tasks()[0].state == TaskState.ACCEPTED)
     take_in_vain(market, auditor)
@@ -93,8 +93,8 @@ def test_an_audit_of_a_vote_that_nobody_can_compute_locks_no_round(new_floor: Ne
 
 
 @FULL
-def test_a_job_of_single_replicas_names_the_auditor_it_waits_for(new_floor: NewFloor) -> None:
-    market = new_floor(replication={"name": "audited", "audit": 1.0})
+def test_a_job_of_single_replicas_names_the_auditor_it_waits_for(new_market: NewMarket) -> None:
+    market = new_market(replication={"name": "audited", "audit": 1.0})
     auditor, _worker = SimAuditor(market), market.worker()
     market.until(lambda: market.task().state == TaskState.ACCEPTED)
     take_in_vain(market, auditor)
@@ -108,8 +108,8 @@ def test_a_job_of_single_replicas_names_the_auditor_it_waits_for(new_floor: NewF
 
 
 @FULL
-def test_an_auditor_that_renews_its_claim_counts_as_present_and_keeps_its_audit(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor)
+def test_an_auditor_that_renews_its_claim_counts_as_present_and_keeps_its_audit(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market)
     worker = market.worker()
     market.until(lambda: market.task().state == TaskState.REFERRED)
     claimed = auditor.claim()
@@ -127,8 +127,8 @@ def test_an_auditor_that_renews_its_claim_counts_as_present_and_keeps_its_audit(
     assert market.earned() == {worker.address: PRICE}
 
 
-def test_an_audit_is_held_for_two_hours_at_most_and_by_nobody_else(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor)
+def test_an_audit_is_held_for_two_hours_at_most_and_by_nobody_else(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market)
     market.worker()
     market.until(lambda: market.task().state == TaskState.REFERRED)
     claimed = auditor.claim()
@@ -141,8 +141,8 @@ def test_an_audit_is_held_for_two_hours_at_most_and_by_nobody_else(new_floor: Ne
     assert SimAuditor(market, name="another").claim() is not None
 
 
-def test_a_job_with_many_audits_does_not_starve_another(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, tasks_per_round=4)
+def test_a_job_with_many_audits_does_not_starve_another(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, tasks_per_round=4)
     for _ in range(5):
         market.worker()
     market.also(OTHER_JOB, 8, replication={"name": "proven"})
@@ -151,9 +151,9 @@ def test_a_job_with_many_audits_does_not_starve_another(new_floor: NewFloor) -> 
     assert set(taken[:2]) == {market.job, OTHER_JOB}
 
 
-def test_while_the_service_is_away_no_audit_lapses(new_floor: NewFloor) -> None:
+def test_while_the_service_is_away_no_audit_lapses(new_market: NewMarket) -> None:
     """The stages run in other processes (Celery) and go on."""
-    market, auditor = open_job(new_floor)
+    market, auditor = open_job(new_market)
     worker = market.worker()
     market.until(lambda: market.task().state == TaskState.REFERRED)
     market.lapse(20 * class_checks.UNHEARD_S)

@@ -28,7 +28,7 @@ from tests.requester.market_workers import SimWorker
 LIE = scaled(3.0)
 ANOTHER = "00000000000000bb"
 """A job beside the market fixture's."""
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 
 
 def always(on_failure: str = "replay") -> dict[str, Any]:
@@ -40,20 +40,20 @@ def betrayed(market: MarketFixture) -> tuple[list[SimWorker], SimWorker]:
     return [market.worker(LIE), market.worker(LIE)], market.worker()
 
 
-def clean_parameters(new_floor: NewFloor, **spec: Any) -> str:
+def clean_parameters(new_market: NewMarket, **spec: Any) -> str:
     """Returns the final parameters of one honest worker, without votes: the number of workers changes no bit."""
-    market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1}, **spec)
+    market = new_market(replication={"name": "fixed", "replicas": 1, "max_replicas": 1}, **spec)
     market.worker()
     market.play()
     return market.final_parameters()
 
 
-def test_honest_work_passes_and_ends_with_the_same_bits(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=3, audit=always())
+def test_honest_work_passes_and_ends_with_the_same_bits(new_market: NewMarket) -> None:
+    market = new_market(rounds=3, audit=always())
     workers = [market.worker() for _ in range(3)]
     SimAuditor(market).play()
     assert market.state() == JobState.FINISHED
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=3)
+    assert market.final_parameters() == clean_parameters(new_market, rounds=3)
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED] * 3
     assert [task.state for task in market.tasks()] == [TaskState.FINAL] * 3
     assert not any(market.context.blobs.has(Digest(task.payload or "")) for task in market.tasks())
@@ -65,8 +65,8 @@ def test_honest_work_passes_and_ends_with_the_same_bits(new_floor: NewFloor) -> 
 
 
 @FULL
-def test_without_an_auditor_a_job_goes_no_further_than_can_be_taken_back(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=5, audit=always())
+def test_without_an_auditor_a_job_goes_no_further_than_can_be_taken_back(new_market: NewMarket) -> None:
+    market = new_market(rounds=5, audit=always())
     for _ in range(3):
         market.worker()
     market.play(passes=30)
@@ -80,8 +80,8 @@ def test_without_an_auditor_a_job_goes_no_further_than_can_be_taken_back(new_flo
 
 
 @FULL
-def test_a_lie_is_revoked_in_an_open_round_and_the_outvoted_worker_is_paid(new_floor: NewFloor) -> None:
-    market = new_floor(tasks_per_round=2, audit=always())
+def test_a_lie_is_revoked_in_an_open_round_and_the_outvoted_worker_is_paid(new_market: NewMarket) -> None:
+    market = new_market(tasks_per_round=2, audit=always())
     liars, honest = betrayed(market)
     market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
     assert market.replica(honest).state == ReplicaState.REJECTED
@@ -100,12 +100,12 @@ def test_a_lie_is_revoked_in_an_open_round_and_the_outvoted_worker_is_paid(new_f
     market.worker(), market.worker()
     auditor.play()
     assert market.state() == JobState.FINISHED
-    assert market.final_parameters() == clean_parameters(new_floor, tasks_per_round=2)
+    assert market.final_parameters() == clean_parameters(new_market, tasks_per_round=2)
     check_books(market)
 
 
-def test_a_worker_that_opened_another_seal_is_not_vindicated_by_the_right_root(new_floor: NewFloor) -> None:
-    market = new_floor(audit=always())
+def test_a_worker_that_opened_another_seal_is_not_vindicated_by_the_right_root(new_market: NewMarket) -> None:
+    market = new_market(audit=always())
     liars, forger = betrayed(market)
     market.gather()
     market.commit()
@@ -128,8 +128,8 @@ def is_published(market: MarketFixture, root: str | None) -> bool:
     return any(root in text for text in (*told, *(list_.model_dump_json() for list_ in lists)) if root)
 
 
-def test_the_right_answer_is_nowhere_to_be_copied_while_its_task_is_done_again(new_floor: NewFloor) -> None:
-    market = new_floor(tasks_per_round=2, audit=always())
+def test_the_right_answer_is_nowhere_to_be_copied_while_its_task_is_done_again(new_market: NewMarket) -> None:
+    market = new_market(tasks_per_round=2, audit=always())
     _, honest = betrayed(market)
     market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
     right = market.replica(honest).root
@@ -142,8 +142,8 @@ def test_the_right_answer_is_nowhere_to_be_copied_while_its_task_is_done_again(n
 
 
 @FULL
-def test_the_right_answer_of_a_merged_round_is_not_published_before_the_redo(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=3, audit=always("replay"))
+def test_the_right_answer_of_a_merged_round_is_not_published_before_the_redo(new_market: NewMarket) -> None:
+    market = new_market(rounds=3, audit=always("replay"))
     _, honest = merged_lies(market)
     right = market.replicas(honest)[0].root
     auditor = SimAuditor(market)
@@ -167,14 +167,14 @@ def merged_lies(market: MarketFixture) -> tuple[list[SimWorker], SimWorker]:
 
 
 @pytest.mark.parametrize("optimizer", leave_to_full(["adamw", "sgd"]))
-def test_merged_lies_are_taken_back_and_the_rounds_done_again(new_floor: NewFloor, optimizer: str) -> None:
+def test_merged_lies_are_taken_back_and_the_rounds_done_again(new_market: NewMarket, optimizer: str) -> None:
     """So are their traces in the optimizer's state."""
     spec: dict[str, Any] = {"rounds": 3, "optimizer": {"name": optimizer, "lr": 0.125}}
-    market = new_floor(audit=always("replay"), **spec)
+    market = new_market(audit=always("replay"), **spec)
     liars, honest = merged_lies(market)
     SimAuditor(market).play()
     assert market.state() == JobState.FINISHED
-    assert market.final_parameters() == clean_parameters(new_floor, **spec)
+    assert market.final_parameters() == clean_parameters(new_market, **spec)
     assert [(event["round"], event["again"]) for event in market.events("rewound")] == [(0, [1])]
     assert {liar.address: market.earned()[liar.address] for liar in liars} == {
         liar.address: 2 * PRICE for liar in liars
@@ -190,10 +190,10 @@ def test_merged_lies_are_taken_back_and_the_rounds_done_again(new_floor: NewFloo
 
 @FULL
 @pytest.mark.parametrize("final_after", leave_to_full([7, 2]))
-def test_a_conviction_takes_back_lies_of_the_job_s_last_rounds(new_floor: NewFloor, final_after: int) -> None:
+def test_a_conviction_takes_back_lies_of_the_job_s_last_rounds(new_market: NewMarket, final_after: int) -> None:
     """The liars' first lies pass unaudited; one in the sixth round is found, with those that are not final."""
     spec: dict[str, Any] = {"rounds": 7, "optimizer": {"name": "adamw", "lr": 0.125}}
-    market = new_floor(audit={"probability": 1e-9, "final_after": final_after}, **spec)
+    market = new_market(audit={"probability": 1e-9, "final_after": final_after}, **spec)
     betrayed(market)
     market.until(lambda: len(market.rounds()) == 7)
     market.worker(), market.worker()
@@ -203,18 +203,18 @@ def test_a_conviction_takes_back_lies_of_the_job_s_last_rounds(new_floor: NewFlo
     SimAuditor(market).play()
     assert market.state() == JobState.FINISHED
     assert [event["round"] for event in market.events("rewound")] == [0 if final_after == 7 else 5]
-    assert (market.final_parameters() == clean_parameters(new_floor, **spec)) == (final_after == 7)
+    assert (market.final_parameters() == clean_parameters(new_market, **spec)) == (final_after == 7)
     check_books(market)
 
 
 @FULL
 @pytest.mark.parametrize("final_after", leave_to_full([7, 2]))
 def test_a_conviction_looks_for_lies_of_others_in_the_rounds_that_a_job_keeps(
-    new_floor: NewFloor, final_after: int
+    new_market: NewMarket, final_after: int
 ) -> None:
     """Two lied and left, and of two others a lie is found. The twin, with the fewest rounds, audits theirs alone."""
     spec: dict[str, Any] = {"rounds": 7, "optimizer": {"name": "adamw", "lr": 0.125}}
-    market = new_floor(audit={"probability": 1e-9, "final_after": final_after}, **spec)
+    market = new_market(audit={"probability": 1e-9, "final_after": final_after}, **spec)
     first, honest = betrayed(market)
     market.until(lambda: len(market.rounds()) == 5)
     for liar in first:
@@ -228,13 +228,13 @@ def test_a_conviction_looks_for_lies_of_others_in_the_rounds_that_a_job_keeps(
     SimAuditor(market).play()
     barred = {row.operator for row in market.all(Reputation, Reputation.failed > 0)}
     assert barred == {liar.address for liar in (*others, *(first if final_after == 7 else ()))}
-    assert (market.final_parameters() == clean_parameters(new_floor, **spec)) == (final_after == 7)
+    assert (market.final_parameters() == clean_parameters(new_market, **spec)) == (final_after == 7)
     check_books(market)
 
 
 @FULL
-def test_a_job_may_go_on_with_what_was_merged(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=3, audit=always("go_on"))
+def test_a_job_may_go_on_with_what_was_merged(new_market: NewMarket) -> None:
+    market = new_market(rounds=3, audit=always("go_on"))
     liars, honest = merged_lies(market)
     spoiled = market.final_parameters()
     SimAuditor(market).play()
@@ -247,8 +247,8 @@ def test_a_job_may_go_on_with_what_was_merged(new_floor: NewFloor) -> None:
 
 
 @FULL
-def test_a_job_may_pause_on_a_failed_audit_until_its_requester_resumes(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=3, audit=always("pause"))
+def test_a_job_may_pause_on_a_failed_audit_until_its_requester_resumes(new_market: NewMarket) -> None:
+    market = new_market(rounds=3, audit=always("pause"))
     merged_lies(market)
     auditor = SimAuditor(market)
     auditor.work()
@@ -260,8 +260,8 @@ def test_a_job_may_pause_on_a_failed_audit_until_its_requester_resumes(new_floor
     check_books(market)
 
 
-def test_a_job_does_not_pause_for_a_gradient_that_was_never_merged(new_floor: NewFloor) -> None:
-    market = new_floor(tasks_per_round=2, audit=always("pause"))
+def test_a_job_does_not_pause_for_a_gradient_that_was_never_merged(new_market: NewMarket) -> None:
+    market = new_market(tasks_per_round=2, audit=always("pause"))
     betrayed(market)
     market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
     SimAuditor(market).work()
@@ -271,9 +271,9 @@ def test_a_job_does_not_pause_for_a_gradient_that_was_never_merged(new_floor: Ne
 
 
 @FULL
-def test_an_audit_waits_for_a_merge_under_way_though_its_job_is_paused(new_floor: NewFloor) -> None:
+def test_an_audit_waits_for_a_merge_under_way_though_its_job_is_paused(new_market: NewMarket) -> None:
     """A revoked payload is deleted, and the merge reads it."""
-    market = new_floor(audit=always())
+    market = new_market(audit=always())
     market.stages = tuple(stage for stage in market.stages if stage is not aggregate)
     betrayed(market)
     market.until(lambda: audits_of(market))
@@ -292,8 +292,8 @@ def test_an_audit_waits_for_a_merge_under_way_though_its_job_is_paused(new_floor
 
 
 @FULL
-def test_workers_that_committed_after_a_lie_are_judged_and_paid_before_the_rewind(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=4, audit=always())
+def test_workers_that_committed_after_a_lie_are_judged_and_paid_before_the_rewind(new_market: NewMarket) -> None:
+    market = new_market(rounds=4, audit=always())
     betrayed(market)
     market.until(lambda: len(market.rounds()) == 2)
     market.worker(), market.worker()
@@ -307,12 +307,12 @@ def test_workers_that_committed_after_a_lie_are_judged_and_paid_before_the_rewin
     states = {replica.id: replica.state for replica in market.replicas()}
     assert {states[replica.id] for replica in committed} <= {ReplicaState.PAYABLE, ReplicaState.REJECTED}
     assert market.state() == JobState.FINISHED
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=4)
+    assert market.final_parameters() == clean_parameters(new_market, rounds=4)
     check_books(market)
 
 
-def test_a_worker_that_failed_an_audit_and_its_operator_get_no_more_work(new_floor: NewFloor) -> None:
-    market = new_floor(tasks_per_round=2, audit=always())
+def test_a_worker_that_failed_an_audit_and_its_operator_get_no_more_work(new_market: NewMarket) -> None:
+    market = new_market(tasks_per_round=2, audit=always())
     liars, _ = betrayed(market)
     market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
     SimAuditor(market).work()
@@ -330,8 +330,8 @@ def test_a_worker_that_failed_an_audit_and_its_operator_get_no_more_work(new_flo
 
 
 @FULL
-def test_one_failed_audit_has_all_audited_that_its_operators_were_paid_for(new_floor: NewFloor) -> None:
-    market = new_floor(tasks_per_round=16, audit={"probability": 0.5})
+def test_one_failed_audit_has_all_audited_that_its_operators_were_paid_for(new_market: NewMarket) -> None:
+    market = new_market(tasks_per_round=16, audit={"probability": 0.5})
     betrayed(market)
     for worker in market.workers:
         worker.capacity = 16
@@ -346,8 +346,8 @@ def test_one_failed_audit_has_all_audited_that_its_operators_were_paid_for(new_f
 
 
 @FULL
-def test_a_barred_worker_s_answer_in_flight_is_audited_once_accepted(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=1, audit={"probability": 1e-9})
+def test_a_barred_worker_s_answer_in_flight_is_audited_once_accepted(new_market: NewMarket) -> None:
+    market = new_market(rounds=1, audit={"probability": 1e-9})
     (liar, _), _ = betrayed(market)
     market.gather()
     with market.context.begin() as work:
@@ -360,9 +360,9 @@ def test_a_barred_worker_s_answer_in_flight_is_audited_once_accepted(new_floor: 
 
 
 @FULL
-def test_a_failed_audit_leaves_jobs_alone_that_asked_for_none(new_floor: NewFloor) -> None:
+def test_a_failed_audit_leaves_jobs_alone_that_asked_for_none(new_market: NewMarket) -> None:
     """Nobody would ever run an audit there, and the job would wait for it for good."""
-    market = new_floor(audit=always())
+    market = new_market(audit=always())
     betrayed(market)
     market.also(ANOTHER, 8, tasks_per_round=2)
     market.until(lambda: [t.job_id for t in market.tasks(Task.state == TaskState.ACCEPTED)].count(ANOTHER) == 1)
@@ -372,8 +372,8 @@ def test_a_failed_audit_leaves_jobs_alone_that_asked_for_none(new_floor: NewFloo
 
 
 @FULL
-def test_a_failed_audit_reopens_what_its_operators_did_in_other_audited_jobs(new_floor: NewFloor) -> None:
-    market = new_floor(audit=always())
+def test_a_failed_audit_reopens_what_its_operators_did_in_other_audited_jobs(new_market: NewMarket) -> None:
+    market = new_market(audit=always())
     betrayed(market)
     market.also(ANOTHER, 8, tasks_per_round=2, audit={"probability": 1e-9})
     market.until(lambda: [t.job_id for t in market.tasks(Task.state == TaskState.ACCEPTED)].count(ANOTHER) == 1)
@@ -387,17 +387,17 @@ def list_event_kinds(market: MarketFixture) -> str:
     return " ".join(event.kind for event in market.all(JobEvent))
 
 
-def with_audit_due(new_floor: NewFloor) -> MarketFixture:
+def with_audit_due(new_market: NewMarket) -> MarketFixture:
     """Three honest workers' task is accepted, and its audit is due."""
-    market = new_floor(audit=always())
+    market = new_market(audit=always())
     for _ in range(3):
         market.worker()
     market.until(lambda: audits_of(market))
     return market
 
 
-def test_an_auditor_that_errs_once_convicts_nobody(new_floor: NewFloor) -> None:
-    market = with_audit_due(new_floor)
+def test_an_auditor_that_errs_once_convicts_nobody(new_market: NewMarket) -> None:
+    market = with_audit_due(new_market)
     wrong, right = SimAuditor(market, NOISE), SimAuditor(market)
     claimed = wrong.claim()
     assert claimed is not None
@@ -418,9 +418,9 @@ def test_an_auditor_that_errs_once_convicts_nobody(new_floor: NewFloor) -> None:
 
 
 @FULL
-def test_an_answer_that_is_sent_again_is_one_run(new_floor: NewFloor) -> None:
+def test_an_answer_that_is_sent_again_is_one_run(new_market: NewMarket) -> None:
     """Else a machine that erred once, on a network that lost an answer, would convict by itself."""
-    market = with_audit_due(new_floor)
+    market = with_audit_due(new_market)
     wrong = SimAuditor(market, NOISE)
     claimed = wrong.claim()
     assert claimed is not None
@@ -435,8 +435,8 @@ def test_an_answer_that_is_sent_again_is_one_run(new_floor: NewFloor) -> None:
     assert [audit.state for audit in audits_of(market)] == [AuditState.FAILED]
 
 
-def test_only_the_last_claimant_answers_an_audit(new_floor: NewFloor) -> None:
-    market = with_audit_due(new_floor)
+def test_only_the_last_claimant_answers_an_audit(new_market: NewMarket) -> None:
+    market = with_audit_due(new_market)
     first, second = SimAuditor(market, NOISE, name="first"), SimAuditor(market, name="second")
     claimed = first.claim()
     assert claimed is not None
@@ -453,8 +453,8 @@ def test_only_the_last_claimant_answers_an_audit(new_floor: NewFloor) -> None:
     assert [(audit.state, audit.runs) for audit in audits_of(market)] == [(AuditState.PASSED, 1)]
 
 
-def test_an_audit_that_its_auditor_left_is_given_to_another(new_floor: NewFloor) -> None:
-    market = with_audit_due(new_floor)
+def test_an_audit_that_its_auditor_left_is_given_to_another(new_market: NewMarket) -> None:
+    market = with_audit_due(new_market)
     auditor = SimAuditor(market)
     first = auditor.claim()
     assert auditor.claim() is None
@@ -463,8 +463,8 @@ def test_an_audit_that_its_auditor_left_is_given_to_another(new_floor: NewFloor)
 
 
 @FULL
-def test_the_draw_is_committed_to_in_the_offer_and_can_be_checked_by_any_worker(new_floor: NewFloor) -> None:
-    market = new_floor(tasks_per_round=8, rounds=1, audit={"probability": 0.5})
+def test_the_draw_is_committed_to_in_the_offer_and_can_be_checked_by_any_worker(new_market: NewMarket) -> None:
+    market = new_market(tasks_per_round=8, rounds=1, audit={"probability": 0.5})
     for _ in range(3):
         market.worker()
     SimAuditor(market).play()
@@ -476,8 +476,8 @@ def test_the_draw_is_committed_to_in_the_offer_and_can_be_checked_by_any_worker(
         assert auditing.is_audit_drawn(link, Hash(task.offer_digest), root, 0.5) == (task.id in audited)
 
 
-def test_one_replica_and_audits_alone_find_a_lone_liar(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, replication={"name": "audited", "audit": 1.0})
+def test_one_replica_and_audits_alone_find_a_lone_liar(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, replication={"name": "audited", "audit": 1.0})
     liar = market.worker(LIE)
     market.until(lambda: market.earned())
     assert market.earned() == {liar.address: PRICE}
@@ -487,15 +487,15 @@ def test_one_replica_and_audits_alone_find_a_lone_liar(new_floor: NewFloor) -> N
     assert market.state() == JobState.FINISHED
     assert market.earned()[honest.address] >= 2 * PRICE
     assert {row.worker for row in market.all(Earned, Earned.revoked)} == {liar.address}
-    clean = new_floor(rounds=2, replication={"name": "audited", "audit": 1.0})
+    clean = new_market(rounds=2, replication={"name": "audited", "audit": 1.0})
     clean.worker()
     SimAuditor(clean).play()
     assert market.final_parameters() == clean.final_parameters()
     check_books(market)
 
 
-def test_an_ended_job_is_still_audited_and_takes_nothing_back(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=3, audit=always())
+def test_an_ended_job_is_still_audited_and_takes_nothing_back(new_market: NewMarket) -> None:
+    market = new_market(rounds=3, audit=always())
     liars, honest = betrayed(market)
     market.until(lambda: market.earned())
     market.cancel()

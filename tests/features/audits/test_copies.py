@@ -13,7 +13,7 @@ from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 ALONE = {"replication": {"name": "audited", "audit": 1e-9}, "norm_bound": 1e6}
 """One replica decides a task, and no audit is drawn."""
 
@@ -50,8 +50,8 @@ def copies_of(market: MarketFixture, worker: SimWorker) -> int:
         return read_history(reader, worker.address).copies
 
 
-def test_the_copier_loses_all_and_the_copied_worker_nothing(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, tasks_per_round=2, **ALONE)
+def test_the_copier_loses_all_and_the_copied_worker_nothing(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, tasks_per_round=2, **ALONE)
     market.prove_class()
     honest = market.worker()
     thief = copier(market, honest)
@@ -74,8 +74,8 @@ def test_the_copier_loses_all_and_the_copied_worker_nothing(new_floor: NewFloor)
 
 
 @FULL
-def test_an_answer_given_again_in_the_next_round_is_found(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, **ALONE)
+def test_an_answer_given_again_in_the_next_round_is_found(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, **ALONE)
     market.prove_class()
     idle = copier(market)
     market.until(lambda: audits_of(market), idle)
@@ -86,15 +86,15 @@ def test_an_answer_given_again_in_the_next_round_is_found(new_floor: NewFloor) -
     assert market.state() == JobState.FINISHED
     assert copies_of(market, idle) == 1
     assert copies_of(market, honest) == 0
-    clean = new_floor(rounds=2, **ALONE)
+    clean = new_market(rounds=2, **ALONE)
     clean.prove_class()
     clean.worker()
     clean.play()
     assert market.final_parameters() == clean.final_parameters()
 
 
-def test_honest_workers_are_never_audited_for_it(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=1, tasks_per_round=3, **ALONE)
+def test_honest_workers_are_never_audited_for_it(new_market: NewMarket) -> None:
+    market = new_market(rounds=1, tasks_per_round=3, **ALONE)
     market.prove_class()
     market.worker(), market.worker()
     market.play()

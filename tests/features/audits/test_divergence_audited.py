@@ -18,15 +18,15 @@ from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.test_endings import remedy
 from tests.requester.test_verdicts_replayed import found, shown
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 HUGE = scaled(1e9)
 RARELY: dict[str, Any] = {"audit": {"probability": 1e-9}}
 """Nothing is drawn."""
 
 
-def diverged(new_floor: NewFloor, **spec: Any) -> MarketFixture:
+def diverged(new_market: NewMarket, **spec: Any) -> MarketFixture:
     """Returns a paused job with two liars beyond the bound, which outvoted an honest worker."""
-    market = new_floor(**(RARELY | spec))
+    market = new_market(**(RARELY | spec))
     market.worker(HUGE), market.worker(HUGE), market.worker()
     market.play()
     assert market.state() == JobState.PAUSED
@@ -35,8 +35,8 @@ def diverged(new_floor: NewFloor, **spec: Any) -> MarketFixture:
 
 
 @FULL
-def test_a_lie_that_diverges_is_found_and_the_job_goes_on_by_itself(new_floor: NewFloor) -> None:
-    market = diverged(new_floor, rounds=2)
+def test_a_lie_that_diverges_is_found_and_the_job_goes_on_by_itself(new_market: NewMarket) -> None:
+    market = diverged(new_market, rounds=2)
     *liars, honest = market.workers
     others = [market.worker(), market.worker()]
     SimAuditor(market).play()
@@ -50,7 +50,7 @@ def test_a_lie_that_diverges_is_found_and_the_job_goes_on_by_itself(new_floor: N
     with market.reading() as reader:
         keys = {liar.address for liar in liars}
         assert strikes.barred_among(reader, keys, 0.0) == keys
-    alone = new_floor(rounds=2)
+    alone = new_market(rounds=2)
     for _ in range(3):
         alone.worker()
     alone.play()
@@ -60,8 +60,8 @@ def test_a_lie_that_diverges_is_found_and_the_job_goes_on_by_itself(new_floor: N
     check_books(market)
 
 
-def test_until_its_audit_is_over_nobody_has_the_job_go_on(new_floor: NewFloor) -> None:
-    market = diverged(new_floor, rounds=1)
+def test_until_its_audit_is_over_nobody_has_the_job_go_on(new_market: NewMarket) -> None:
+    market = diverged(new_market, rounds=1)
     assert remedy(market) == "gradmarket auditor run"
     with pytest.raises(Conflict, match="run an auditor"):
         market.resume()
@@ -70,8 +70,8 @@ def test_until_its_audit_is_over_nobody_has_the_job_go_on(new_floor: NewFloor) -
     check_books(market)
 
 
-def test_honest_work_that_diverges_stays_the_reason_and_costs_nobody_anything(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=1, norm_bound=1e-6, **RARELY)
+def test_honest_work_that_diverges_stays_the_reason_and_costs_nobody_anything(new_market: NewMarket) -> None:
+    market = new_market(rounds=1, norm_bound=1e-6, **RARELY)
     workers = [market.worker() for _ in range(3)]
     market.play()
     SimAuditor(market).play()
@@ -87,8 +87,8 @@ def test_honest_work_that_diverges_stays_the_reason_and_costs_nobody_anything(ne
     check_books(market)
 
 
-def test_a_job_that_its_requester_paused_stays_paused(new_floor: NewFloor) -> None:
-    market = diverged(new_floor, rounds=1)
+def test_a_job_that_its_requester_paused_stays_paused(new_market: NewMarket) -> None:
+    market = diverged(new_market, rounds=1)
     with market.context.begin() as work:
         work.get_one(Job, market.job).reason = "paused by its requester"
     SimAuditor(market).play()
@@ -98,8 +98,10 @@ def test_a_job_that_its_requester_paused_stays_paused(new_floor: NewFloor) -> No
 
 @FULL
 @pytest.mark.parametrize("kind", leave_to_full([HUGE, filled("w", float("inf"))]), ids=["over the bound", "infinite"])
-def test_without_audits_others_are_asked_before_three_wallets_pause_a_job(new_floor: NewFloor, kind: Behaviour) -> None:
-    market = new_floor(rounds=2)
+def test_without_audits_others_are_asked_before_three_wallets_pause_a_job(
+    new_market: NewMarket, kind: Behaviour
+) -> None:
+    market = new_market(rounds=2)
     liars = [market.worker(kind) for _ in range(3)]
     market.gather(*liars), market.commit(*liars), market.reveal(*liars)
     assert market.task().state == TaskState.UPLOADING
@@ -119,8 +121,8 @@ def test_without_audits_others_are_asked_before_three_wallets_pause_a_job(new_fl
 
 
 @FULL
-def test_honest_work_that_diverges_for_others_too_pauses_the_job(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=1, norm_bound=1e-6)
+def test_honest_work_that_diverges_for_others_too_pauses_the_job(new_market: NewMarket) -> None:
+    market = new_market(rounds=1, norm_bound=1e-6)
     workers = [market.worker() for _ in range(6)]
     market.play()
     assert market.state() == JobState.PAUSED
@@ -133,9 +135,9 @@ def test_honest_work_that_diverges_for_others_too_pauses_the_job(new_floor: NewF
 
 
 @FULL
-def test_a_worker_set_aside_is_asked_again_once_the_requester_resumes(new_floor: NewFloor) -> None:
+def test_a_worker_set_aside_is_asked_again_once_the_requester_resumes(new_market: NewMarket) -> None:
     """The others that were to be asked are gone."""
-    market = new_floor(rounds=1)
+    market = new_market(rounds=1)
     liars = [market.worker(HUGE) for _ in range(3)]
     market.gather(*liars), market.commit(*liars), market.reveal(*liars)
     for _ in range(3):
@@ -151,8 +153,8 @@ def test_a_worker_set_aside_is_asked_again_once_the_requester_resumes(new_floor:
     assert len(market.replicas(liars[0])) == 2
 
 
-def test_a_job_without_audits_pauses_and_asks_nobody(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=1)
+def test_a_job_without_audits_pauses_and_asks_nobody(new_market: NewMarket) -> None:
+    market = new_market(rounds=1)
     market.worker(HUGE), market.worker(HUGE), market.worker()
     market.play()
     assert market.state() == JobState.PAUSED

@@ -23,7 +23,7 @@ from tests.processes import is_running
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import MarketFixture
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 STAYS = [sys.executable, "-c", "import sys; print('here', file=sys.stderr, flush=True); sys.stdin.read()"]
 FAILS = [sys.executable, "-c", "import sys; sys.exit('it cannot')"]
 
@@ -34,17 +34,17 @@ def started(keeper: OwnAuditor) -> int:
     return keeper.process.pid
 
 
-def test_the_own_auditor_runs_until_the_service_ends(new_floor: NewFloor, tmp_path: Path) -> None:
+def test_the_own_auditor_runs_until_the_service_ends(new_market: NewMarket, tmp_path: Path) -> None:
     said = tmp_path / "said"
-    with OwnAuditor(new_floor().context, STAYS, said) as keeper:
+    with OwnAuditor(new_market().context, STAYS, said) as keeper:
         pid = started(keeper)
         wait_until(lambda: said.read_text() == "here\n", "its word")
         assert is_running(pid)
     assert not is_running(pid)
 
 
-def test_one_of_two_services_runs_the_auditor_and_the_other_takes_over(new_floor: NewFloor, tmp_path: Path) -> None:
-    market = new_floor()
+def test_one_of_two_services_runs_the_auditor_and_the_other_takes_over(new_market: NewMarket, tmp_path: Path) -> None:
+    market = new_market()
     with OwnAuditor(market.context, STAYS, tmp_path / "first", "first") as first:
         started(first)
         other = OwnAuditor(market.another(), STAYS, tmp_path / "second", "second")
@@ -55,8 +55,8 @@ def test_one_of_two_services_runs_the_auditor_and_the_other_takes_over(new_floor
     other.end()
 
 
-def test_the_own_auditor_is_started_again_and_its_last_line_is_logged(new_floor: NewFloor, tmp_path: Path) -> None:
-    keeper = OwnAuditor(new_floor().context, FAILS, tmp_path / "said")
+def test_the_own_auditor_is_started_again_and_its_last_line_is_logged(new_market: NewMarket, tmp_path: Path) -> None:
+    keeper = OwnAuditor(new_market().context, FAILS, tmp_path / "said")
     keeper.look()
     assert keeper.process is not None
     keeper.process.wait()
@@ -69,8 +69,8 @@ def test_the_own_auditor_is_started_again_and_its_last_line_is_logged(new_floor:
 
 
 @FULL
-def test_an_auditor_that_cannot_start_names_the_reason_last(new_floor: NewFloor, tmp_path: Path) -> None:
-    context = new_floor().context
+def test_an_auditor_that_cannot_start_names_the_reason_last(new_market: NewMarket, tmp_path: Path) -> None:
+    context = new_market().context
     command = build_command(
         replace(context, settings=context.settings.model_copy(update={"auditor": "tpu"})), "http://127.0.0.1:1"
     )
@@ -83,8 +83,8 @@ def test_an_auditor_that_cannot_start_names_the_reason_last(new_floor: NewFloor,
     keeper.end()
 
 
-def test_an_auditor_s_claims_are_released_at_its_next_start(new_floor: NewFloor) -> None:
-    market = new_floor(replication={"name": "proven"})
+def test_an_auditor_s_claims_are_released_at_its_next_start(new_market: NewMarket) -> None:
+    market = new_market(replication={"name": "proven"})
     SimAuditor(market).claim()
     market.worker()
     market.until(lambda: market.task().state == TaskState.REFERRED)
@@ -97,8 +97,8 @@ def test_an_auditor_s_claims_are_released_at_its_next_start(new_floor: NewFloor)
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
 
 
-def test_the_own_auditor_s_token_has_the_role_audit(new_floor: NewFloor, tmp_path: Path) -> None:
-    market = new_floor(settings={"auditor": "cpu"})
+def test_the_own_auditor_s_token_has_the_role_audit(new_market: NewMarket, tmp_path: Path) -> None:
+    market = new_market(settings={"auditor": "cpu"})
     command = build_command(market.context, "http://127.0.0.1:1") or []
     keeper = OwnAuditor(market.context, STAYS, tmp_path / "said")
     keeper.look()
@@ -111,8 +111,8 @@ def test_the_own_auditor_s_token_has_the_role_audit(new_floor: NewFloor, tmp_pat
     assert row.role == "audit"
 
 
-def test_only_the_service_with_the_lease_has_a_live_auditor_token(new_floor: NewFloor, tmp_path: Path) -> None:
-    market = new_floor(settings={"auditor": "cpu"})
+def test_only_the_service_with_the_lease_has_a_live_auditor_token(new_market: NewMarket, tmp_path: Path) -> None:
+    market = new_market(settings={"auditor": "cpu"})
     first, second = market.context, with_data(market.another(), tmp_path / "second")
     for context in (first, second):
         build_command(context, "http://127.0.0.1:1")
@@ -128,8 +128,8 @@ def test_only_the_service_with_the_lease_has_a_live_auditor_token(new_floor: New
     other.end()
 
 
-def test_each_start_makes_its_token_live(new_floor: NewFloor, tmp_path: Path) -> None:
-    context = new_floor().context
+def test_each_start_makes_its_token_live(new_market: NewMarket, tmp_path: Path) -> None:
+    context = new_market().context
     keeper = OwnAuditor(context, STAYS, tmp_path / "said")
     keeper.look()
     with context.begin() as work:
@@ -141,8 +141,10 @@ def test_each_start_makes_its_token_live(new_floor: NewFloor, tmp_path: Path) ->
     keeper.end()
 
 
-def test_the_own_auditor_s_token_is_revoked_only_where_no_service_runs_it(new_floor: NewFloor, tmp_path: Path) -> None:
-    market = new_floor()
+def test_the_own_auditor_s_token_is_revoked_only_where_no_service_runs_it(
+    new_market: NewMarket, tmp_path: Path
+) -> None:
+    market = new_market()
     context = market.context
     keeper = OwnAuditor(context, STAYS, tmp_path / "said", "first")
     keeper.look()
@@ -168,8 +170,8 @@ def is_live(context: Context) -> bool:
         return identities.find_token(reader, token, context.clock()) is not None
 
 
-def test_a_service_without_its_own_auditor_describes_the_votes(new_floor: NewFloor) -> None:
-    market = new_floor(settings={"auditor": "none"})
+def test_a_service_without_its_own_auditor_describes_the_votes(new_market: NewMarket) -> None:
+    market = new_market(settings={"auditor": "none"})
     assert build_command(market.context, "http://127.0.0.1:1") is None
     assert "votes" in describe_own_auditor("none")
 

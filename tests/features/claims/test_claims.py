@@ -27,14 +27,14 @@ from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, MarketFixture
 from tests.requester.market_workers import SimWorker, key_of
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 LIE = scaled(3.0)
 CLAIMS = {"audit": {"probability": 1e-12, "claims": 2}}
 
 
 @pytest.fixture
-def market(new_floor: NewFloor) -> MarketFixture:
-    made = new_floor(rounds=2, tasks_per_round=2, **CLAIMS)
+def market(new_market: NewMarket) -> MarketFixture:
+    made = new_market(rounds=2, tasks_per_round=2, **CLAIMS)
     for _ in range(3):
         made.worker()
     return made
@@ -143,8 +143,8 @@ def test_claims_of_a_running_job_or_an_absent_round_are_refused(market: MarketFi
 
 
 @FULL
-def test_a_round_that_is_merged_again_has_the_digests_of_its_new_answers(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, audit={"probability": 1.0, "claims": 1})
+def test_a_round_that_is_merged_again_has_the_digests_of_its_new_answers(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, audit={"probability": 1.0, "claims": 1})
     liars = [market.worker(LIE), market.worker(LIE)]
     market.worker()
     market.until(lambda: market.all(RoundClaimRow), *market.workers)

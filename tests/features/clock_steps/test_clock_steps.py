@@ -84,8 +84,8 @@ def times(market: Any) -> list[float]:
 
 
 @FULL
-def test_work_goes_on_at_once_after_an_hour_that_was_none(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_work_goes_on_at_once_after_an_hour_that_was_none(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     market.worker(IDLE)
     for _ in range(2):
         market.worker()
@@ -113,8 +113,8 @@ AGES: Final = (
 )
 
 
-def test_stored_ages_are_brought_back_after_the_clock_steps_back(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(audit={"probability": 1.0})
+def test_stored_ages_are_brought_back_after_the_clock_steps_back(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(audit={"probability": 1.0})
     for _ in range(3):
         market.worker()
     market.gather()
@@ -135,8 +135,8 @@ def test_stored_ages_are_brought_back_after_the_clock_steps_back(new_floor) -> N
     assert [getattr(row, column.key) for column in AGES for row in market.all(column.class_)] == [now] * len(AGES)
 
 
-def test_jobs_that_were_posted_meanwhile_keep_their_order(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_jobs_that_were_posted_meanwhile_keep_their_order(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     market.clock.now += HOUR
     later = [f"{n:016x}" for n in (5, 3, 4)]
     for number, job in enumerate(later):
@@ -150,8 +150,8 @@ def test_jobs_that_were_posted_meanwhile_keep_their_order(new_floor) -> None:  #
     assert listed[-1].created_at <= market.clock()
 
 
-def test_times_are_brought_back_once_the_database_that_failed_works_again(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_times_are_brought_back_once_the_database_that_failed_works_again(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     market.worker()
     context = replace(market.context, clock=SteadyClock(market.clock))
     with context.begin() as work:
@@ -171,8 +171,8 @@ def test_times_are_brought_back_once_the_database_that_failed_works_again(new_fl
     assert max(times(market)) <= market.clock()
 
 
-def test_times_of_a_right_clock_stay_as_they_are(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_times_of_a_right_clock_stay_as_they_are(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     for _ in range(3):
         market.worker(IDLE)
     market.gather()

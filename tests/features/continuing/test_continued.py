@@ -22,7 +22,7 @@ from tests.kit.behaviour import scaled
 from tests.lanes import FULL, leave_to_full
 from tests.requester.market_fixture import LAYOUT, STAGES, MarketFixture
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 ALONE: dict[str, Any] = {
     "tasks_per_round": 2,
     "replication": {"name": "fixed", "replicas": 1, "max_replicas": 1},
@@ -55,10 +55,10 @@ def finish(market: MarketFixture, job: str) -> None:
 
 
 @pytest.mark.parametrize("kind", leave_to_full(list(CASES)))
-def test_rounds_in_three_jobs_have_the_bits_of_rounds_in_one(new_floor: NewFloor, kind: str) -> None:
+def test_rounds_in_three_jobs_have_the_bits_of_rounds_in_one(new_market: NewMarket, kind: str) -> None:
     """The warm-up ends, and the downlink's codec changes, in a later job than they begin."""
     spec = ALONE | CASES[kind]
-    whole, parts = new_floor(rounds=7, **spec), new_floor(rounds=2, **spec)
+    whole, parts = new_market(rounds=7, **spec), new_market(rounds=2, **spec)
     for market in (whole, parts):
         finish(market, FIRST)
     parts.also(SECOND, 8, rounds=1, continue_from=FIRST, **spec)
@@ -70,9 +70,9 @@ def test_rounds_in_three_jobs_have_the_bits_of_rounds_in_one(new_floor: NewFloor
 
 
 @FULL
-def test_a_job_that_only_took_the_parameters_has_other_bits(new_floor: NewFloor) -> None:
+def test_a_job_that_only_took_the_parameters_has_other_bits(new_market: NewMarket) -> None:
     """The twin: without the optimizer's memory, or the place in the order, it is not the longer job."""
-    whole, parts = new_floor(rounds=4, **ALONE), new_floor(rounds=2, **ALONE)
+    whole, parts = new_market(rounds=4, **ALONE), new_market(rounds=2, **ALONE)
     for market in (whole, parts):
         finish(market, FIRST)
     assert updates(parts, FIRST) == updates(whole, FIRST)[:2]
@@ -86,12 +86,12 @@ def test_a_job_that_only_took_the_parameters_has_other_bits(new_floor: NewFloor)
 
 @FULL
 def test_a_finished_job_keeps_one_state_and_a_killed_one_makes_it_anew(
-    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+    new_market: NewMarket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The service ends after the last round is closed and before its state is stored: the rounds are merged again."""
     monkeypatch.setattr(snapshots, "SMALL", 0)
     monkeypatch.setattr(snapshots, "store_snapshot", lambda *_: None)
-    market = new_floor(rounds=3, settings={"snapshot_rounds": 9, "snapshot_s": 1e9}, **ALONE)
+    market = new_market(rounds=3, settings={"snapshot_rounds": 9, "snapshot_s": 1e9}, **ALONE)
     market.stages = tuple(stage for stage in STAGES if stage is not collect)
     market.worker().capacity = 2
     market.until(lambda: market.state() == JobState.FINISHED)
@@ -103,13 +103,13 @@ def test_a_finished_job_keeps_one_state_and_a_killed_one_makes_it_anew(
     states = [row.optimizer_state for row in market.rounds()]
     assert states[:2] == ["", ""]
     assert market.context.blobs.has(states[2])
-    other = new_floor(rounds=3, **ALONE)
+    other = new_market(rounds=3, **ALONE)
     finish(other, FIRST)
     assert [row.optimizer_state for row in other.rounds()] == states
 
 
-def test_a_job_that_cannot_be_continued_is_refused_with_the_remedy(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, **ALONE)
+def test_a_job_that_cannot_be_continued_is_refused_with_the_remedy(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, **ALONE)
     spec = JobSpec.model_validate(market._spec(rounds=1, continue_from=FIRST, **ALONE))
     with market.context.reading() as reader:
         assert continued_jobs.find_start(reader, spec) is None, "it goes on"
@@ -135,8 +135,8 @@ def test_a_job_that_cannot_be_continued_is_refused_with_the_remedy(new_floor: Ne
             continued_jobs.check_state_fits(reader, blobs, named, LAYOUT, {})
 
 
-def test_more_rounds_that_a_stop_rule_ends_at_once_are_refused(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, **ALONE)
+def test_more_rounds_that_a_stop_rule_ends_at_once_are_refused(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, **ALONE)
     finish(market, FIRST)
     spec = JobSpec.model_validate(market._spec(rounds=1, continue_from=FIRST, **ALONE))
     continued_jobs.check_continued(market.context, spec, "requester")
@@ -171,9 +171,9 @@ def drafts(market: MarketFixture) -> list[str]:
 
 
 @FULL
-def test_drafts_that_wait_for_a_job_keep_none_from_being_published(new_floor: NewFloor) -> None:
+def test_drafts_that_wait_for_a_job_keep_none_from_being_published(new_market: NewMarket) -> None:
     """One token's extensions of a job that goes on filled the list of 256 drafts, the oldest first."""
-    market = new_floor(rounds=2, **ALONE)
+    market = new_market(rounds=2, **ALONE)
     waiting = [f"{number:016x}" for number in range(0x1000, 0x1000 + ready_rows.MOST + 2)]
     for job in waiting:
         draft(market, job, continue_from=FIRST)
@@ -194,8 +194,8 @@ def test_drafts_that_wait_for_a_job_keep_none_from_being_published(new_floor: Ne
     assert len(drafts(market)) == ready_rows.MOST, "each is refused now"
 
 
-def test_a_job_that_was_called_off_is_not_continued(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=9, **ALONE)
+def test_a_job_that_was_called_off_is_not_continued(new_market: NewMarket) -> None:
+    market = new_market(rounds=9, **ALONE)
     market.worker(scaled(1.0)).capacity = 2
     market.until(lambda: len(market.rounds()) == 3)
     market.cancel()

@@ -18,13 +18,13 @@ from tests.features.late.test_late_tasks import LATE, slow_one
 from tests.lanes import FULL
 from tests.requester.market_fixture import MarketFixture
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 PARTITIONS = (("one", "two"), (2, 2))
 
 
 @pytest.fixture
-def market(new_floor: NewFloor) -> MarketFixture:
-    made = new_floor(rounds=4, **LATE)
+def market(new_market: NewMarket) -> MarketFixture:
+    made = new_market(rounds=4, **LATE)
     store_partitions(made)
     return made
 
@@ -80,8 +80,8 @@ def test_coverage_needs_the_right_to_read_the_job(market: MarketFixture) -> None
 
 
 @FULL
-def test_a_job_that_takes_its_rows_by_rounds_has_uses_and_no_epochs(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, tasks_per_round=2)
+def test_a_job_that_takes_its_rows_by_rounds_has_uses_and_no_epochs(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, tasks_per_round=2)
     store_partitions(market)
     for _ in range(3):
         market.worker()

@@ -33,7 +33,7 @@ from requester.features.disputes.hearing_rows import TaskHearing
 from requester.features.records.evidence_routes import evidence_of
 from requester.notifier import Notifier, worker_topic
 from requester.store.tables import Task
-from tests.features.auditors.test_panels import LIE, TWO, NewFloor, panel, seats, sit
+from tests.features.auditors.test_panels import LIE, TWO, NewMarket, panel, seats, sit
 from tests.features.disputes.test_hearings import ALONE, VOTES, traced
 from tests.kit.behaviour import HONEST
 from tests.lanes import FULL
@@ -76,8 +76,8 @@ def answer_as_auditor(
     hearing_exchange.store_answer(market.context, caller, door, said, body, len(body))
 
 
-def test_a_silent_auditor_loses_its_standing_and_the_answer_that_stands_decides(new_floor: NewFloor) -> None:
-    market = traced(new_floor, audit=TWO)
+def test_a_silent_auditor_loses_its_standing_and_the_answer_that_stands_decides(new_market: NewMarket) -> None:
+    market = traced(new_market, audit=TWO)
     ann, bea = differ(market)
     assert set(seats(market).values()) == {PanelSeatState.HEARD}
     assert hearing_exchange.list_auditor_questions(market.context, "bea", ann.sealing.signer).questions == ()
@@ -99,10 +99,10 @@ def test_a_silent_auditor_loses_its_standing_and_the_answer_that_stands_decides(
 
 
 def test_an_auditor_that_waits_hears_of_a_question_at_once_and_no_worker_is_woken_by_it(
-    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+    new_market: NewMarket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disputes, "LOOK_S", 2 * PATIENCE_S)
-    market = traced(new_floor, audit=TWO)
+    market = traced(new_market, audit=TWO)
     ann, bea = two_auditors(market)
     signer, waits = ann.sealing.signer, threading.Event()
 
@@ -126,9 +126,9 @@ def test_an_auditor_that_waits_hears_of_a_question_at_once_and_no_worker_is_woke
 
 
 @FULL
-def test_the_liar_is_paid_no_belief_where_the_honest_auditor_is_the_silent_one(new_floor: NewFloor) -> None:
+def test_the_liar_is_paid_no_belief_where_the_honest_auditor_is_the_silent_one(new_market: NewMarket) -> None:
     """As between workers: silence loses, so an auditor that opened an answer stays there to stand by it."""
-    market = traced(new_floor, audit=TWO)
+    market = traced(new_market, audit=TWO)
     ann, bea = differ(market)
     answer_as_auditor(market, bea)
     market.lapse(HEARING_S + 1.0)
@@ -138,9 +138,9 @@ def test_the_liar_is_paid_no_belief_where_the_honest_auditor_is_the_silent_one(n
 
 
 @FULL
-def test_auditors_enough_of_whom_agree_are_heard_by_nobody(new_floor: NewFloor) -> None:
+def test_auditors_enough_of_whom_agree_are_heard_by_nobody(new_market: NewMarket) -> None:
     """A liar would have them answer a referee, or lose by silence."""
-    market = traced(new_floor, audit={"probability": 1.0, "auditors": {"count": 3, "agree": 2}})
+    market = traced(new_market, audit={"probability": 1.0, "auditors": {"count": 3, "agree": 2}})
     for _ in range(2):
         market.worker(HONEST)
     market.until(lambda: audits_of(market))
@@ -156,8 +156,8 @@ def test_auditors_enough_of_whom_agree_are_heard_by_nobody(new_floor: NewFloor) 
 
 
 @FULL
-def test_where_its_own_child_fails_nobody_is_wrong_and_a_further_auditor_is_asked(new_floor: NewFloor) -> None:
-    market = new_floor(**VOTES, audit=TWO)
+def test_where_its_own_child_fails_nobody_is_wrong_and_a_further_auditor_is_asked(new_market: NewMarket) -> None:
+    market = new_market(**VOTES, audit=TWO)
     differ(market)
     (told,) = market.events("heard")
     assert told["wrong"] == []
@@ -169,8 +169,8 @@ def test_where_its_own_child_fails_nobody_is_wrong_and_a_further_auditor_is_aske
     assert seats(market)["bea"] == PanelSeatState.WRONG
 
 
-def test_an_audit_that_is_over_meanwhile_leaves_no_hearing_open_and_nobody_wrong(new_floor: NewFloor) -> None:
-    market = traced(new_floor, audit=TWO)
+def test_an_audit_that_is_over_meanwhile_leaves_no_hearing_open_and_nobody_wrong(new_market: NewMarket) -> None:
+    market = traced(new_market, audit=TWO)
     ann, _ = differ(market)
     answer_as_auditor(market, ann)
     with market.context.begin() as work:
@@ -183,8 +183,8 @@ def test_an_audit_that_is_over_meanwhile_leaves_no_hearing_open_and_nobody_wrong
     assert not market.events("auditor_barred")
 
 
-def test_the_evidence_proves_what_was_heard_of_a_panel_and_each_lie_about_it_is_found(new_floor: NewFloor) -> None:
-    market = traced(new_floor, audit=TWO)
+def test_the_evidence_proves_what_was_heard_of_a_panel_and_each_lie_about_it_is_found(new_market: NewMarket) -> None:
+    market = traced(new_market, audit=TWO)
     ann, bea = differ(market)
     answer_as_auditor(market, ann)
     market.lapse(HEARING_S + 1.0)

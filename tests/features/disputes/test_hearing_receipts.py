@@ -49,7 +49,7 @@ from tests.features.disputes.test_hearings import asked_of, bring, root_of, sign
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import SimWorker
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 
 
 def say(market: MarketFixture, worker: SimWorker, body: bytes) -> KeptReceipt:
@@ -135,9 +135,9 @@ def prove(
 
 @pytest.mark.parametrize("logged", [True, False])
 def test_an_answer_that_a_service_hides_is_found_by_its_receipt_and_by_the_log(
-    new_floor: NewFloor, logged: bool
+    new_market: NewMarket, logged: bool
 ) -> None:
-    market = traced(new_floor)
+    market = traced(new_market)
     evidence, honest, liar = hear(market)
     (held,) = evidence.hearings or ()
     assert prove(market, evidence, honest, liar).faults == ()
@@ -152,8 +152,8 @@ def test_an_answer_that_a_service_hides_is_found_by_its_receipt_and_by_the_log(
         assert f"the answer of {receipt.side} is hidden" in by_receipt.faults[-1].detail
 
 
-def test_a_side_that_is_shown_its_answer_and_ruled_silent_is_contradicted_by_its_receipt(new_floor: NewFloor) -> None:
-    market = traced(new_floor)
+def test_a_side_that_is_shown_its_answer_and_ruled_silent_is_contradicted_by_its_receipt(new_market: NewMarket) -> None:
+    market = traced(new_market)
     evidence, honest, _ = hear(market)
     (held,) = evidence.hearings or ()
     ruled = held.model_copy(update={"ruling": rule_silence(market, held, honest.side).ruling})
@@ -161,8 +161,8 @@ def test_a_side_that_is_shown_its_answer_and_ruled_silent_is_contradicted_by_its
     assert judge(market, honest, evidence) == ("", "")
 
 
-def test_a_hearing_that_a_service_hides_is_found_by_its_leaf_and_by_each_receipt(new_floor: NewFloor) -> None:
-    market = traced(new_floor)
+def test_a_hearing_that_a_service_hides_is_found_by_its_leaf_and_by_each_receipt(new_market: NewMarket) -> None:
+    market = traced(new_market)
     evidence, honest, _ = hear(market)
     hidden = evidence.model_copy(update={"hearings": None})
     by_leaf, by_receipt = prove(market, hidden, honest).faults
@@ -171,10 +171,10 @@ def test_a_hearing_that_a_service_hides_is_found_by_its_leaf_and_by_each_receipt
 
 
 def test_an_answer_that_is_brought_again_gets_the_same_receipt_and_another_answer_gets_none(
-    new_floor: NewFloor,
+    new_market: NewMarket,
 ) -> None:
     """The first response was lost: without a receipt, the answer could be hidden as silence."""
-    market = traced(new_floor)
+    market = traced(new_market)
     honest, liar = split(market)
     body = root_of(honest, 3)
     said, other = sign_answer(market, honest, body), sign_answer(market, honest, b"another")
@@ -195,8 +195,8 @@ def test_an_answer_that_is_brought_again_gets_the_same_receipt_and_another_answe
             bring(market, honest, refused, len(body), receive)
 
 
-def test_sides_that_got_less_time_than_their_offer_gives_are_found(new_floor: NewFloor) -> None:
-    market = traced(new_floor)
+def test_sides_that_got_less_time_than_their_offer_gives_are_found(new_market: NewMarket) -> None:
+    market = traced(new_market)
     evidence, _honest, _liar = hear(market)
     (held,) = evidence.hearings or ()
     hurried = evidence.model_copy(update={"hearings": (held.model_copy(update={"answer_s": 1}),)})
@@ -204,9 +204,9 @@ def test_sides_that_got_less_time_than_their_offer_gives_are_found(new_floor: Ne
 
 
 @pytest.mark.parametrize(("change", "why"), [("at", "was taken at 1: its receipt"), ("run", "is hidden")])
-def test_a_receipt_counts_for_one_hearing_and_one_time(new_floor: NewFloor, change: str, why: str) -> None:
+def test_a_receipt_counts_for_one_hearing_and_one_time(new_market: NewMarket, change: str, why: str) -> None:
     """A side's clock rests on the signed time, and no later hearing of the same answers covers a hidden one."""
-    market = traced(new_floor)
+    market = traced(new_market)
     evidence, receipt, _ = hear(market)
     assert judge(market, receipt, evidence) == ("", "")
     other = sign(market, receipt.model_copy(update={change: 1}))
@@ -214,8 +214,8 @@ def test_a_receipt_counts_for_one_hearing_and_one_time(new_floor: NewFloor, chan
 
 
 @pytest.mark.parametrize("change", ["signature", "said", "roots", "run", "at", "job"])
-def test_a_receipt_that_nobody_signed_convicts_nobody(new_floor: NewFloor, change: str) -> None:
-    market = traced(new_floor)
+def test_a_receipt_that_nobody_signed_convicts_nobody(new_market: NewMarket, change: str) -> None:
+    market = traced(new_market)
     evidence, receipt, _ = hear(market)
     domain = market.context.domain
     other = {"said": Hash(bytes(32)), "roots": receipt.roots[::-1], "run": 1, "at": 1, "job": 7}
@@ -230,8 +230,8 @@ def test_a_receipt_that_nobody_signed_convicts_nobody(new_floor: NewFloor, chang
     assert prove(market, evidence, forged).faults == ()
 
 
-def test_a_task_that_a_service_leaves_out_is_a_fault_by_each_receipt_of_its_job(new_floor: NewFloor) -> None:
-    market = traced(new_floor)
+def test_a_task_that_a_service_leaves_out_is_a_fault_by_each_receipt_of_its_job(new_market: NewMarket) -> None:
+    market = traced(new_market)
     evidence, receipt, _ = hear(market)
     assert prove(market, evidence, receipt).faults == ()
     (fault,) = prove(market, None, receipt).faults
@@ -244,9 +244,9 @@ def test_a_task_that_a_service_leaves_out_is_a_fault_by_each_receipt_of_its_job(
 
 @pytest.mark.parametrize(("later_s", "ended", "excused"), [(0, False, True), (-3600, False, False), (0, True, False)])
 def test_answers_before_a_restore_that_the_log_admits_may_be_lost_but_for_those_of_hearings_that_it_has(
-    new_floor: NewFloor, later_s: int, ended: bool, excused: bool
+    new_market: NewMarket, later_s: int, ended: bool, excused: bool
 ) -> None:
-    market = traced(new_floor)
+    market = traced(new_market)
     _, receipt, _ = hear(market)
     with market.context.begin() as work:
         leaf_rows.append_leaves(work, work.get_one(Job, market.job))
@@ -259,8 +259,10 @@ def test_answers_before_a_restore_that_the_log_admits_may_be_lost_but_for_those_
 
 
 @pytest.mark.parametrize("began", [True, False])
-def test_a_failed_split_vote_without_a_hearing_differs_from_a_hidden_hearing(new_floor: NewFloor, began: bool) -> None:
-    market = traced(new_floor)
+def test_a_failed_split_vote_without_a_hearing_differs_from_a_hidden_hearing(
+    new_market: NewMarket, began: bool
+) -> None:
+    market = traced(new_market)
     split(market)
     with market.context.begin() as work:
         hand = in_hand.lock_task_if_free(work, market.task().id)

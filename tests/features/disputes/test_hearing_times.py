@@ -19,7 +19,7 @@ from tests.features.disputes.test_hearings import asked_of, bring, root_of, say,
 from tests.patience import wait_for, wait_for_end
 from tests.requester.market_fixture import MarketFixture
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 SUM_S = 30
 """Seconds for all answers of a side: fewer than for one."""
 
@@ -31,8 +31,8 @@ def short_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short_clocks")
-def test_a_side_whose_clock_ran_out_loses_before_the_question_ends(new_floor: NewFloor) -> None:
-    market = traced(new_floor)
+def test_a_side_whose_clock_ran_out_loses_before_the_question_ends(new_market: NewMarket) -> None:
+    market = traced(new_market)
     team, began = split(market), market.clock()
     (honest, liar), spent = team, SUM_S - 10
     say(market, honest, root_of(honest, 3))
@@ -54,8 +54,8 @@ def test_a_side_whose_clock_ran_out_loses_before_the_question_ends(new_floor: Ne
     assert (told["wrong"], told["reason"]) == ([liar.address], "it did not answer in time")
 
 
-def test_a_sweep_reads_no_hearing_that_waits_and_so_many_at_once_of_those_that_are_due(new_floor: NewFloor) -> None:
-    market = traced(new_floor)
+def test_a_sweep_reads_no_hearing_that_waits_and_so_many_at_once_of_those_that_are_due(new_market: NewMarket) -> None:
+    market = traced(new_market)
     split(market)
     (row,) = market.all(TaskHearing)
     columns = {column.key: getattr(row, column.key) for column in TaskHearing.__table__.columns}
@@ -99,11 +99,11 @@ class WatchedLock:
 
 
 def test_a_long_answer_waits_while_another_is_in_memory_and_a_short_one_does_not(
-    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+    new_market: NewMarket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = WatchedLock()
     monkeypatch.setattr(hearing_exchange, "_LONG", lock)
-    market = traced(new_floor)
+    market = traced(new_market)
     honest, liar = split(market)
     with market.context.begin() as work:
         (row,) = hearing_rows.list_hearings(work, market.task().id)
@@ -122,12 +122,12 @@ def test_a_long_answer_waits_while_another_is_in_memory_and_a_short_one_does_not
 
 @pytest.mark.parametrize("in_time", [True, False])
 def test_an_answer_counts_from_when_it_arrived_and_not_from_when_it_was_stored(
-    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch, in_time: bool
+    new_market: NewMarket, monkeypatch: pytest.MonkeyPatch, in_time: bool
 ) -> None:
     """It waits for another one to be stored, until its own time is over; one that came after its time is late."""
     lock = WatchedLock()
     monkeypatch.setattr(hearing_exchange, "_LONG", lock)
-    market = traced(new_floor)
+    market = traced(new_market)
     honest, _ = split(market)
     ask_for_values(market)
     body, until = bytes(MOST_SAID + 1), asked_of(market, honest).until

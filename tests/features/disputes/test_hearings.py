@@ -58,7 +58,7 @@ from tests.requester.books import check_books
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import SimWorker
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 LIE = scaled(3.0)
 VOTES = {"replication": {"name": "fixed", "replicas": 2, "max_replicas": 4}, "disputes": "referee"}
 ALONE = bytes(32)
@@ -100,8 +100,8 @@ def write_ruling(market: MarketFixture, one: SimWorker, other: SimWorker, *wrong
         )
 
 
-def test_the_standing_answer_is_paid_and_the_other_is_rejected(new_floor: NewFloor) -> None:
-    market = new_floor(**VOTES)
+def test_the_standing_answer_is_paid_and_the_other_is_rejected(new_market: NewMarket) -> None:
+    market = new_market(**VOTES)
     honest, liar = market.worker(), market.worker(LIE)
     market.gather(honest, liar)
     write_ruling(market, honest, liar, liar)
@@ -115,8 +115,8 @@ def test_the_standing_answer_is_paid_and_the_other_is_rejected(new_floor: NewFlo
 
 
 @FULL
-def test_a_task_that_ended_otherwise_leaves_no_hearing_open_and_nobody_wrong(new_floor: NewFloor) -> None:
-    market = traced(new_floor)
+def test_a_task_that_ended_otherwise_leaves_no_hearing_open_and_nobody_wrong(new_market: NewMarket) -> None:
+    market = traced(new_market)
     honest, _ = split(market)
     say(market, honest, root_of(honest, 3))
     with market.context.begin() as work:
@@ -131,10 +131,10 @@ def test_a_task_that_ended_otherwise_leaves_no_hearing_open_and_nobody_wrong(new
     check_books(market)
 
 
-def test_further_equal_answers_follow_the_one_that_stands(new_floor: NewFloor) -> None:
+def test_further_equal_answers_follow_the_one_that_stands(new_market: NewMarket) -> None:
     """Of four, two and two agree: no quorum; the one of each pair that was not heard follows the other."""
     votes = {"replication": {"name": "fixed", "replicas": 4, "max_replicas": 4}}
-    market = new_floor(**VOTES | votes)
+    market = new_market(**VOTES | votes)
     honest, second, liar, friend = (market.worker(how) for how in (HONEST, HONEST, LIE, LIE))
     market.gather(*market.workers)
     write_ruling(market, second, liar, second, liar)
@@ -145,9 +145,9 @@ def test_further_equal_answers_follow_the_one_that_stands(new_floor: NewFloor) -
     check_books(market)
 
 
-def test_ballots_decide_where_the_referee_cannot(new_floor: NewFloor) -> None:
+def test_ballots_decide_where_the_referee_cannot(new_market: NewMarket) -> None:
     """Its document is not here: the hearing ends with nobody wrong, and a further wave decides."""
-    market = new_floor(**VOTES)
+    market = new_market(**VOTES)
     honest, liar = split(market)
     (told,) = market.events("heard")
     assert told["wrong"] == []
@@ -160,8 +160,8 @@ def test_ballots_decide_where_the_referee_cannot(new_floor: NewFloor) -> None:
     check_books(market)
 
 
-def test_where_no_answer_stands_the_task_is_done_again_and_nobody_is_paid(new_floor: NewFloor) -> None:
-    market = new_floor(**VOTES)
+def test_where_no_answer_stands_the_task_is_done_again_and_nobody_is_paid(new_market: NewMarket) -> None:
+    market = new_market(**VOTES)
     team = market.worker(), market.worker(LIE)
     market.gather(*team)
     write_ruling(market, *team, *team)
@@ -172,14 +172,14 @@ def test_where_no_answer_stands_the_task_is_done_again_and_nobody_is_paid(new_fl
     assert market.account(team[0]).rests_until > market.clock()
 
 
-def test_a_job_without_a_referee_asks_another_worker(new_floor: NewFloor) -> None:
-    market = new_floor(**{name: value for name, value in VOTES.items() if name != "disputes"})
+def test_a_job_without_a_referee_asks_another_worker(new_market: NewMarket) -> None:
+    market = new_market(**{name: value for name, value in VOTES.items() if name != "disputes"})
     split(market)
     assert market.task().state == TaskState.OPEN
     assert market.all(TaskHearing) == []
 
 
-def traced(new_floor: NewFloor, **more: Any) -> MarketFixture:
+def traced(new_market: NewMarket, **more: Any) -> MarketFixture:
     """A job whose document, rows and hearing are real; its answers are not."""
     rows = tensors.pack_tensors(table())
     inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="float32", shape=(1,))}
@@ -188,7 +188,7 @@ def traced(new_floor: NewFloor, **more: Any) -> MarketFixture:
     )
     manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
     named = {"document": blob_digest(document()), "manifest": blob_digest(manifest)}
-    market = new_floor(**VOTES, published=named, **more)
+    market = new_market(**VOTES, published=named, **more)
     for blob in (rows, manifest, document()):
         market.context.blobs.put(blob)
     return market
@@ -239,8 +239,8 @@ def root_of(worker: SimWorker, parts: int, root: Digest | None = None) -> bytes:
     return join_parts([tree.root, leaves[-1], b"".join(tree.path(parts - 1))])
 
 
-def test_a_silent_side_loses_in_time_and_an_answer_is_taken_once(new_floor: NewFloor) -> None:
-    market = traced(new_floor)
+def test_a_silent_side_loses_in_time_and_an_answer_is_taken_once(new_market: NewMarket) -> None:
+    market = traced(new_market)
     honest, liar = split(market)
     (row,) = market.all(TaskHearing)
     assert row.due_at == market.clock() + HEARING_S
@@ -274,8 +274,8 @@ def test_a_silent_side_loses_in_time_and_an_answer_is_taken_once(new_floor: NewF
     check_books(market)
 
 
-def test_a_hearing_that_names_a_panel_where_the_job_has_none_is_a_fault_of_the_audit(new_floor: NewFloor) -> None:
-    market = traced(new_floor)
+def test_a_hearing_that_names_a_panel_where_the_job_has_none_is_a_fault_of_the_audit(new_market: NewMarket) -> None:
+    market = traced(new_market)
     honest, _ = split(market)
     say(market, honest, root_of(honest, 3))
     market.lapse(HEARING_S + 1.0)
@@ -299,9 +299,9 @@ def test_a_hearing_that_names_a_panel_where_the_job_has_none_is_a_fault_of_the_a
     assert [each.detail for each in labelled.faults] == ["it is of a panel's auditors, and the job has no panel"]
 
 
-def test_a_question_that_the_service_puts_late_may_be_answered_as_long_as_any(new_floor: NewFloor) -> None:
+def test_a_question_that_the_service_puts_late_may_be_answered_as_long_as_any(new_market: NewMarket) -> None:
     """It was away, or heard others, after both had answered the one before."""
-    market = traced(new_floor)
+    market = traced(new_market)
     team = split(market)
     for worker in team:
         say(market, worker, root_of(worker, 3))
@@ -312,8 +312,8 @@ def test_a_question_that_the_service_puts_late_may_be_answered_as_long_as_any(ne
     assert {(each.asked, each.number, each.until) for each in asked} == {("children", 1, market.clock() + HEARING_S)}
 
 
-def test_a_side_that_could_not_answer_during_an_outage_is_asked_again(new_floor: NewFloor) -> None:
-    market = traced(new_floor)
+def test_a_side_that_could_not_answer_during_an_outage_is_asked_again(new_market: NewMarket) -> None:
+    market = traced(new_market)
     honest, liar = split(market)
     say(market, honest, root_of(honest, 3))
     market.crash()
@@ -329,8 +329,8 @@ def test_a_side_that_could_not_answer_during_an_outage_is_asked_again(new_floor:
                                        row.publish())) == ["it has no ruling"]  # fmt: skip
 
 
-def test_a_hearing_under_way_goes_on_across_the_revision_that_hears_auditors(new_floor: NewFloor) -> None:
-    market = traced(new_floor)
+def test_a_hearing_under_way_goes_on_across_the_revision_that_hears_auditors(new_market: NewMarket) -> None:
+    market = traced(new_market)
     honest, liar = split(market)
     say(market, honest, root_of(honest, 3))
     engine = market.context.sessions.kw["bind"]
@@ -346,8 +346,8 @@ def test_a_hearing_under_way_goes_on_across_the_revision_that_hears_auditors(new
 
 
 @pytest.mark.parametrize("answers", [0, 1, 2])
-def test_a_clock_that_was_far_ahead_holds_no_hearing_up_and_costs_no_side(new_floor: NewFloor, answers: int) -> None:
-    market = traced(new_floor)
+def test_a_clock_that_was_far_ahead_holds_no_hearing_up_and_costs_no_side(new_market: NewMarket, answers: int) -> None:
+    market = traced(new_market)
     team = split(market)
     for worker in team[:answers]:
         say(market, worker, root_of(worker, 3))
@@ -362,9 +362,9 @@ def test_a_clock_that_was_far_ahead_holds_no_hearing_up_and_costs_no_side(new_fl
 
 @pytest.mark.parametrize("votes", [VOTES, VOTES | {"replication": {"name": "fixed", "replicas": 3}}])
 def test_a_wave_that_was_opened_before_all_differing_answers_were_heard_is_found(
-    new_floor: NewFloor, votes: dict[str, Any]
+    new_market: NewMarket, votes: dict[str, Any]
 ) -> None:
-    market = new_floor(**votes)
+    market = new_market(**votes)
     split(market, *(HONEST, LIE, scaled(5.0))[: votes["replication"]["replicas"]])
     for _ in range(2):
         market.worker(HONEST)
@@ -382,8 +382,8 @@ def test_a_wave_that_was_opened_before_all_differing_answers_were_heard_is_found
     assert list_case_faults(replace(case, checks=replace(checks, refereed=False), evidence=fewer)) == []
 
 
-def test_a_side_whose_signed_answer_does_not_hold_loses_at_once(new_floor: NewFloor) -> None:
-    market = traced(new_floor)
+def test_a_side_whose_signed_answer_does_not_hold_loses_at_once(new_market: NewMarket) -> None:
+    market = traced(new_market)
     honest, liar = split(market)
     say(market, liar, b"nonsense")
     say(market, honest, root_of(honest, 3))
@@ -394,8 +394,8 @@ def test_a_side_whose_signed_answer_does_not_hold_loses_at_once(new_floor: NewFl
     assert market.all(HearingValue) == []
 
 
-def test_other_bytes_than_were_signed_are_not_taken(new_floor: NewFloor) -> None:
-    market = traced(new_floor)
+def test_other_bytes_than_were_signed_are_not_taken(new_market: NewMarket) -> None:
+    market = traced(new_market)
     honest, _ = split(market)
     body = root_of(honest, 3)
     said = sign_answer(market, honest, body)
@@ -408,8 +408,8 @@ def test_other_bytes_than_were_signed_are_not_taken(new_floor: NewFloor) -> None
     assert door.most_bytes >= len(body)
 
 
-def test_an_answer_that_trickles_is_read_no_longer_than_its_question_lasts(new_floor: NewFloor) -> None:
-    market = traced(new_floor)
+def test_an_answer_that_trickles_is_read_no_longer_than_its_question_lasts(new_market: NewMarket) -> None:
+    market = traced(new_market)
     honest, _ = split(market)
     asked, body = asked_of(market, honest), root_of(honest, 3)
 
@@ -436,9 +436,9 @@ def bring(market: MarketFixture, side: SimWorker, said: HearingAnswer, size: int
     return asyncio.run(disputes.answer(market.context, side.address, Request(scope, receive)))
 
 
-def test_an_answer_on_its_way_takes_no_memory_of_its_length(new_floor: NewFloor) -> None:
+def test_an_answer_on_its_way_takes_no_memory_of_its_length(new_market: NewMarket) -> None:
     """Each of many sides may bring 32 MiB, as slowly as its question lasts."""
-    market = traced(new_floor)
+    market = traced(new_market)
     honest, _ = split(market)
     chunk, count, held = bytes(2**20), 24, list[int]()
     said = sign_answer(market, honest, chunk * count)
@@ -460,9 +460,9 @@ def test_an_answer_on_its_way_takes_no_memory_of_its_length(new_floor: NewFloor)
     assert kept.body == chunk * count
 
 
-def test_hearings_that_it_has_answered_hide_no_question_from_a_side(new_floor: NewFloor) -> None:
+def test_hearings_that_it_has_answered_hide_no_question_from_a_side(new_market: NewMarket) -> None:
     """The others answer at the last moment: so many hearings are open, and wait for them."""
-    market = traced(new_floor)
+    market = traced(new_market)
     honest, _ = split(market)
     waits = asked_of(market, honest)
     say(market, honest, root_of(honest, 3))
@@ -476,9 +476,9 @@ def test_hearings_that_it_has_answered_hide_no_question_from_a_side(new_floor: N
     assert len(hearing_exchange.list_asked_questions(market.context, honest.address).questions) == 1
 
 
-def test_long_answers_are_read_one_by_one_as_they_are_played(new_floor: NewFloor) -> None:
+def test_long_answers_are_read_one_by_one_as_they_are_played(new_market: NewMarket) -> None:
     """A hearing between classes has up to 36 of 32 MiB each."""
-    market = traced(new_floor)
+    market = traced(new_market)
     honest, liar = split(market)
     body = root_of(honest, 3)
     say(market, honest, body)

@@ -29,7 +29,7 @@ from tests.features.disputes.test_hearing_receipts import hear, show
 from tests.features.disputes.test_hearings import root_of, say, split, traced
 from tests.requester.market_fixture import MarketFixture
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 
 
 def end(market: MarketFixture) -> None:
@@ -49,10 +49,10 @@ def prove(market: MarketFixture, evidence: PublishedEvidence, more: Sequence[Has
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("shown", [False, True])
 def test_a_hearing_is_found_by_its_leaf_in_either_order_of_its_sides(
-    new_floor: NewFloor, turned: bool, shown: bool
+    new_market: NewMarket, turned: bool, shown: bool
 ) -> None:
     """Also beside the one that is shown, as a service would hold a second one with another end."""
-    market = traced(new_floor)
+    market = traced(new_market)
     evidence, _, _ = hear(market)
     (held,) = evidence.hearings or ()
     sides = held.sides[::-1] if turned else held.sides
@@ -63,9 +63,9 @@ def test_a_hearing_is_found_by_its_leaf_in_either_order_of_its_sides(
 
 
 def test_a_hearing_under_way_convicts_no_service_and_one_without_a_ruling_does_once_it_is_over(
-    new_floor: NewFloor,
+    new_market: NewMarket,
 ) -> None:
-    market = traced(new_floor)
+    market = traced(new_market)
     honest, _ = split(market)
     say(market, honest, root_of(honest, 3))
     end(market)
@@ -81,8 +81,8 @@ def test_a_hearing_under_way_convicts_no_service_and_one_without_a_ruling_does_o
     assert [fault.detail for fault in left.faults] == ["it has no ruling"]
 
 
-def test_a_panel_s_hearing_under_way_at_the_end_of_its_job_convicts_no_service(new_floor: NewFloor) -> None:
-    market = traced(new_floor, audit=TWO)
+def test_a_panel_s_hearing_under_way_at_the_end_of_its_job_convicts_no_service(new_market: NewMarket) -> None:
+    market = traced(new_market, audit=TWO)
     differ(market)
     end(market)
     (result,) = prove(market, show(market))
@@ -100,9 +100,9 @@ def test_an_attempt_that_is_left_out_is_found_by_the_numbers_of_the_others(attem
     assert len(list(_find_hidden_attempts(cast(JobRecord, SimpleNamespace(tasks=listed))))) == hidden
 
 
-def test_a_task_that_is_listed_as_cancelled_is_read_like_any_other(new_floor: NewFloor, tmp_path: Path) -> None:
+def test_a_task_that_is_listed_as_cancelled_is_read_like_any_other(new_market: NewMarket, tmp_path: Path) -> None:
     """A service could list one whose hearing it hides so; an honest one's answers of earlier waves are no fault."""
-    market = traced(new_floor)
+    market = traced(new_market)
     split(market)
     end(market)
     evidence, read = show(market, 0), list[str]()
@@ -118,8 +118,8 @@ def test_a_task_that_is_listed_as_cancelled_is_read_like_any_other(new_floor: Ne
     assert list(source._fetch_evidence(listed)) == read == ["0-0"]
 
 
-def test_what_a_cancelled_task_shows_of_earlier_waves_is_no_fault(new_floor: NewFloor) -> None:
-    market = new_floor(replication={"name": "fixed", "replicas": 2, "max_replicas": 4})
+def test_what_a_cancelled_task_shows_of_earlier_waves_is_no_fault(new_market: NewMarket) -> None:
+    market = new_market(replication={"name": "fixed", "replicas": 2, "max_replicas": 4})
     split(market)
     end(market)
     evidence = show(market)
@@ -131,10 +131,10 @@ def test_what_a_cancelled_task_shows_of_earlier_waves_is_no_fault(new_floor: New
 
 @pytest.mark.parametrize("hidden", ["nothing", "a hearing", "an answer"])
 def test_hearings_of_one_pair_in_several_runs_of_a_panel_have_leaves_of_their_own(
-    new_floor: NewFloor, hidden: str
+    new_market: NewMarket, hidden: str
 ) -> None:
     """The second hearing's number is no hidden answer of the first one; any other number is."""
-    market = traced(new_floor, audit=TWO)
+    market = traced(new_market, audit=TWO)
     ann, _ = differ(market)
     answer_as_auditor(market, ann)
     market.lapse(HEARING_S + 1.0)
@@ -153,9 +153,9 @@ def test_hearings_of_one_pair_in_several_runs_of_a_panel_have_leaves_of_their_ow
     assert [why in detail for why, detail in zip(expected, found, strict=True)] == [True] * len(expected)
 
 
-def test_a_referee_that_judged_other_classes_by_bits_or_held_too_little_is_found(new_floor: NewFloor) -> None:
+def test_a_referee_that_judged_other_classes_by_bits_or_held_too_little_is_found(new_market: NewMarket) -> None:
     """Honest sides of two classes differ in their bits; and who holds no operation's values convicts no liar."""
-    market = traced(new_floor)
+    market = traced(new_market)
     evidence, _, _ = hear(market)
     (held,) = evidence.hearings or ()
     replicas = [one.model_copy(update={"determinism_class": f"class {n}"}) for n, one in enumerate(evidence.replicas)]

@@ -16,7 +16,7 @@ from tests.kit.behaviour import scaled
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import SimWorker
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 FOUR = 4
 
 
@@ -41,9 +41,9 @@ def answer(market: MarketFixture, worker: SimWorker, asked: HearingQuestion) -> 
     market.drive()
 
 
-def test_a_side_of_four_hearings_has_each_answer_s_whole_time(new_floor: NewFloor) -> None:
+def test_a_side_of_four_hearings_has_each_answer_s_whole_time(new_market: NewMarket) -> None:
     """Another one begins once the one before is over."""
-    market = traced(new_floor, tasks_per_round=FOUR)
+    market = traced(new_market, tasks_per_round=FOUR)
     team = split(market, capacity=FOUR)
     assert [task.state for task in market.tasks()] == [TaskState.REFERRED] * FOUR
     for begun in range(1, FOUR + 1):
@@ -56,8 +56,8 @@ def test_a_side_of_four_hearings_has_each_answer_s_whole_time(new_floor: NewFloo
         market.lapse(HEARING_S + 1.0)
 
 
-def test_a_side_that_owes_an_answer_holds_up_its_own_hearings_for_a_bounded_time(new_floor: NewFloor) -> None:
-    market = traced(new_floor, tasks_per_round=FOUR)
+def test_a_side_that_owes_an_answer_holds_up_its_own_hearings_for_a_bounded_time(new_market: NewMarket) -> None:
+    market = traced(new_market, tasks_per_round=FOUR)
     honest, liar = split(market, capacity=FOUR)
     owed = asked_of(market, honest)
     answer(market, honest, owed)
@@ -69,8 +69,8 @@ def test_a_side_that_owes_an_answer_holds_up_its_own_hearings_for_a_bounded_time
     assert len(list_asked(market, honest)) == 1, "the next one, and the others after it"
 
 
-def test_the_next_question_of_a_hearing_waits_while_a_side_owes_an_answer_in_another(new_floor: NewFloor) -> None:
-    market = traced(new_floor, tasks_per_round=2)
+def test_the_next_question_of_a_hearing_waits_while_a_side_owes_an_answer_in_another(new_market: NewMarket) -> None:
+    market = traced(new_market, tasks_per_round=2)
     honest, liar = split(market, capacity=2)
     first = asked_of(market, honest)
     let_last(market, first)
@@ -87,7 +87,7 @@ def test_the_next_question_of_a_hearing_waits_while_a_side_owes_an_answer_in_ano
     assert sorted(each.number for each in list_asked(market, honest).values()) == [1]
 
 
-def test_hearings_without_a_common_side_wait_for_none(new_floor: NewFloor) -> None:
-    market = traced(new_floor, tasks_per_round=2)
+def test_hearings_without_a_common_side_wait_for_none(new_market: NewMarket) -> None:
+    market = traced(new_market, tasks_per_round=2)
     team = split(market, *map(scaled, (1.0, 2.0, 3.0, 4.0)))
     assert [len(list_asked(market, worker)) for worker in team] == [1] * 4

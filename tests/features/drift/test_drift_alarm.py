@@ -20,7 +20,7 @@ from tests.kit.behaviour import HONEST, Arrays, Behaviour
 from tests.requester.market_fixture import LAYOUT, MarketFixture
 from tests.requester.market_workers import honest_answer
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 OPERATORS = ("ann", "bea", "mallory")
 PUSH = np.array([0.5, -0.5, 0.5, 0.5], np.float32)
 
@@ -60,8 +60,8 @@ def rounds(push: float) -> Iterator[list[Contribution]]:
 
 
 @pytest.fixture
-def market(new_floor: NewFloor) -> MarketFixture:
-    market = new_floor()
+def market(new_market: NewMarket) -> MarketFixture:
+    market = new_market()
     with market.context.begin() as work:
         work.session.query(Task).delete()
         work.session.query(Round).delete()
@@ -109,10 +109,10 @@ def test_a_round_that_is_taken_back_takes_its_leans_with_it(market: MarketFixtur
     assert load_sums(market, 8)["mallory"].rounds == 6
 
 
-def test_a_merge_sketches_what_was_accepted_and_an_honest_run_raises_no_alarm(new_floor: NewFloor) -> None:
+def test_a_merge_sketches_what_was_accepted_and_an_honest_run_raises_no_alarm(new_market: NewMarket) -> None:
     """One replica decides a task and hardly any is audited: only the alarm is left."""
     alone = {"name": "audited", "audit": 1e-9}
-    market = new_floor(rounds=3, tasks_per_round=2, replication=alone)
+    market = new_market(rounds=3, tasks_per_round=2, replication=alone)
     market.prove_class()
     patient, _ = market.worker(Behaviour(_leaning)), market.worker(HONEST)
     market.play()
@@ -138,8 +138,8 @@ def answers_of(market: MarketFixture, row: Round, patient: str) -> Iterator[Cont
         yield Contribution(frozenset({worked[task.id]}), line)
 
 
-def test_where_all_agree_on_all_answers_there_is_nothing_to_compare(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=1, tasks_per_round=1)
+def test_where_all_agree_on_all_answers_there_is_nothing_to_compare(new_market: NewMarket) -> None:
+    market = new_market(rounds=1, tasks_per_round=1)
     for _ in range(3):
         market.worker()
     market.play()

@@ -8,7 +8,7 @@ from gradmarket.market.features.evaluations import find_best_round
 from gradmarket.market.terms import Digest, JobState
 from requester.features import evaluations
 from tests.lanes import FULL
-from tests.requester.conftest import NewFloor
+from tests.requester.conftest import NewMarket
 from tests.requester.market_fixture import MarketFixture
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
@@ -30,9 +30,9 @@ def list_stored_rounds(market: MarketFixture) -> list[int]:
     return [row.number for row in market.rounds() if row.updated and market.context.blobs.has(Digest(row.updated))]
 
 
-def played(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch, values: list[float | None]) -> MarketFixture:
+def played(new_market: NewMarket, monkeypatch: pytest.MonkeyPatch, values: list[float | None]) -> MarketFixture:
     measure(monkeypatch, values)
-    market = new_floor(**MEASURED, **ALONE)
+    market = new_market(**MEASURED, **ALONE)
     market.worker()
     market.play(passes=100)
     assert market.state() == JobState.FINISHED, market.why_waiting()
@@ -40,9 +40,9 @@ def played(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch, values: list[fl
 
 
 def test_the_best_parameters_are_kept_and_those_before_them_are_not(
-    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+    new_market: NewMarket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    market = played(new_floor, monkeypatch, [0.5, 0.7, 0.9, None, 0.8, 0.9, 0.1, None])
+    market = played(new_market, monkeypatch, [0.5, 0.7, 0.9, None, 0.8, 0.9, 0.1, None])
     assert market.the_job().best_round == 2
     newest = [number for number in list_stored_rounds(market) if number > 3]
     assert list_stored_rounds(market) == [2, *newest]
@@ -51,7 +51,7 @@ def test_the_best_parameters_are_kept_and_those_before_them_are_not(
 
 @FULL
 def test_where_nothing_measures_the_metric_the_loss_decides(
-    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+    new_market: NewMarket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of a language model, which has no accuracy: it had no best checkpoint."""
     losses = iter([3.0, 2.0, 1.0, 1.5, 1.0, 2.5, 3.0, 2.0])
@@ -60,7 +60,7 @@ def test_where_nothing_measures_the_metric_the_loss_decides(
         return {"loss": (loss := next(losses)), "perplexity": 2.0**loss}, ""
 
     monkeypatch.setattr(evaluations, "evaluate_if_due", measure_loss)
-    market = new_floor(**MEASURED, **ALONE)
+    market = new_market(**MEASURED, **ALONE)
     market.worker()
     market.play(passes=100)
     assert (market.state(), market.the_job().best_round) == (JobState.FINISHED, 2)
@@ -75,9 +75,9 @@ def test_a_metric_of_some_rounds_goes_before_the_loss() -> None:
 
 
 @FULL
-def test_a_job_without_held_out_rows_keeps_no_old_round(new_floor: NewFloor) -> None:
+def test_a_job_without_held_out_rows_keeps_no_old_round(new_market: NewMarket) -> None:
     """The twin: an unmeasured round is not the best."""
-    market = new_floor(**ALONE, rounds=8, settings={"keep_parameters_every": 100})
+    market = new_market(**ALONE, rounds=8, settings={"keep_parameters_every": 100})
     market.worker()
     market.play(passes=100)
     assert market.the_job().best_round is None
@@ -85,9 +85,11 @@ def test_a_job_without_held_out_rows_keeps_no_old_round(new_floor: NewFloor) -> 
 
 
 @FULL
-def test_a_round_that_is_taken_back_is_no_longer_the_best(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_that_is_taken_back_is_no_longer_the_best(
+    new_market: NewMarket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of the rounds that stand, the best whose parameters are still there."""
-    market = played(new_floor, monkeypatch, [0.5, 0.9, 0.6, 0.6, 0.6, 0.7, 0.65, 0.8])
+    market = played(new_market, monkeypatch, [0.5, 0.9, 0.6, 0.6, 0.6, 0.7, 0.65, 0.8])
     with market.context.begin() as work:
         job = market.the_job()
         job = work.get_one(type(job), job.id)

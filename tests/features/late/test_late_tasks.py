@@ -20,7 +20,7 @@ from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 LATE = ALONE | {"sampling": "epochs", "tasks_per_round": 3, "min_tasks": 2, "staleness": 1}
 PAID_ONLY = LATE | {"staleness": 0}
@@ -46,8 +46,8 @@ def the(market: MarketFixture, task: Task) -> Task:
 
 
 @FULL
-def test_a_late_answer_is_paid_and_merged_in_the_next_round(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=3, **LATE)
+def test_a_late_answer_is_paid_and_merged_in_the_next_round(new_market: NewMarket) -> None:
+    market = new_market(rounds=3, **LATE)
     _fast, slow, task = slow_one(market)
     assert in_merge(market, 0) == [0, 1]
     assert the(market, task).merge_round == 1
@@ -65,9 +65,9 @@ def test_a_late_answer_is_paid_and_merged_in_the_next_round(new_floor: NewFloor)
 
 
 @FULL
-def test_a_round_does_not_leave_a_task_twice(new_floor: NewFloor) -> None:
+def test_a_round_does_not_leave_a_task_twice(new_market: NewMarket) -> None:
     """A worker that holds its place for ever holds up one round, for its lease, and is paid nothing."""
-    market = new_floor(rounds=4, **LATE)
+    market = new_market(rounds=4, **LATE)
     fast, slow, _task = slow_one(market)
     slow.behaviour = IDLE
     for _ in range(8):
@@ -85,8 +85,8 @@ def test_a_round_does_not_leave_a_task_twice(new_floor: NewFloor) -> None:
 
 
 @FULL
-def test_where_nothing_late_is_merged_it_is_paid_and_its_rows_come_first(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=3, **PAID_ONLY)
+def test_where_nothing_late_is_merged_it_is_paid_and_its_rows_come_first(new_market: NewMarket) -> None:
+    market = new_market(rounds=3, **PAID_ONLY)
     workers = [market.worker() for _ in range(3)]
     market.gather()
     task = market.tasks()[-1]
@@ -104,8 +104,8 @@ def test_where_nothing_late_is_merged_it_is_paid_and_its_rows_come_first(new_flo
     check_books(market)
 
 
-def test_a_task_that_nobody_works_on_begins_anew_from_the_next_parameters(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, **LATE | {"min_tasks": 1})
+def test_a_task_that_nobody_works_on_begins_anew_from_the_next_parameters(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, **LATE | {"min_tasks": 1})
     fast = [market.worker() for _ in range(2)]
     market.gather()
     market.until(lambda: len(market.rounds()) == 2, fast[0])
@@ -122,9 +122,9 @@ def test_a_task_that_nobody_works_on_begins_anew_from_the_next_parameters(new_fl
 
 
 @pytest.mark.parametrize("lie", leave_to_full([NOISE, scaled(-1.0)]))
-def test_a_late_lie_is_outvoted_and_its_rows_are_merged_all_the_same(new_floor: NewFloor, lie: Any) -> None:
+def test_a_late_lie_is_outvoted_and_its_rows_are_merged_all_the_same(new_market: NewMarket, lie: Any) -> None:
     three = {"name": "fixed", "replicas": 3, "max_replicas": 3}
-    market = new_floor(rounds=3, **LATE | {"replication": three})
+    market = new_market(rounds=3, **LATE | {"replication": three})
     workers = [market.worker() for _ in range(9)]
     market.gather()
     task = market.tasks()[-1]
@@ -140,9 +140,9 @@ def test_a_late_lie_is_outvoted_and_its_rows_are_merged_all_the_same(new_floor: 
 
 
 @FULL
-def test_a_late_split_gets_its_further_wave_after_its_round_is_merged(new_floor: NewFloor) -> None:
+def test_a_late_split_gets_its_further_wave_after_its_round_is_merged(new_market: NewMarket) -> None:
     more = {"name": "fixed", "replicas": 3, "max_replicas": 5}
-    market = new_floor(rounds=2, **LATE | {"replication": more})
+    market = new_market(rounds=2, **LATE | {"replication": more})
     workers = [market.worker() for _ in range(9)]
     market.gather()
     task = market.tasks()[-1]
@@ -158,8 +158,8 @@ def test_a_late_split_gets_its_further_wave_after_its_round_is_merged(new_floor:
     check_books(market)
 
 
-def test_a_late_answer_is_not_published_before_it_is_decided(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=3, **LATE)
+def test_a_late_answer_is_not_published_before_it_is_decided(new_market: NewMarket) -> None:
+    market = new_market(rounds=3, **LATE)
     _fast, slow, task = slow_one(market)
     with market.context.reading() as reader:
         told = disclosure.of_job(reader, reader.get_one(Job, market.job))
@@ -172,9 +172,9 @@ def test_a_late_answer_is_not_published_before_it_is_decided(new_floor: NewFloor
 
 
 @FULL
-def test_a_late_lie_that_an_audit_finds_takes_back_the_round_that_merged_it(new_floor: NewFloor) -> None:
+def test_a_late_lie_that_an_audit_finds_takes_back_the_round_that_merged_it(new_market: NewMarket) -> None:
     audit = {"probability": 1.0, "on_failure": "replay"}
-    market = new_floor(rounds=3, audit=audit, **LATE)
+    market = new_market(rounds=3, audit=audit, **LATE)
     fast, slow, task = slow_one(market)
     slow.behaviour = scaled(3.0)
     market.until(lambda: the(market, task).used, *fast, slow)
@@ -195,7 +195,7 @@ def test_a_late_lie_that_an_audit_finds_takes_back_the_round_that_merged_it(new_
 
 @pytest.mark.parametrize("seed", leave_to_full(range(4)))
 def test_at_any_pace_every_row_counts_once_and_merges_reproduce_the_bits(
-    new_floor: NewFloor, seed: int, monkeypatch: pytest.MonkeyPatch
+    new_market: NewMarket, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each worker's turns come at its own pace, and the service crashes: the same rows, answers and parameters."""
     monkeypatch.setattr(snapshots, "SMALL", 0)
@@ -205,7 +205,7 @@ def test_at_any_pace_every_row_counts_once_and_merges_reproduce_the_bits(
         "tasks_per_round": 4,
         "min_tasks": random.choice([1, 2, 3]),
     }
-    market = new_floor(settings={"snapshot_rounds": 100}, rounds=6, optimizer={"name": "adamw", "lr": 0.1}, **spec)
+    market = new_market(settings={"snapshot_rounds": 100}, rounds=6, optimizer={"name": "adamw", "lr": 0.1}, **spec)
     turns = {id(market.worker()): pace for pace in (1, 1, 2, random.choice([3, 7]), random.choice([5, 9]))}
     for now in range(400):
         if market.state() != JobState.RUNNING:
@@ -243,9 +243,11 @@ def _all_count_once(market: MarketFixture, spec: dict[str, Any]) -> None:
 
 
 @FULL
-def test_decided_rounds_are_merged_again_to_the_same_bits(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decided_rounds_are_merged_again_to_the_same_bits(
+    new_market: NewMarket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(snapshots, "SMALL", 0)
-    market = new_floor(settings={"snapshot_rounds": 100}, rounds=4, optimizer={"name": "adamw", "lr": 0.1}, **LATE)
+    market = new_market(settings={"snapshot_rounds": 100}, rounds=4, optimizer={"name": "adamw", "lr": 0.1}, **LATE)
     fast, slow, _task = slow_one(market)
     market.until(lambda: len(market.rounds()) == 4, *fast, slow)
     market.crash()
@@ -261,9 +263,9 @@ def test_decided_rounds_are_merged_again_to_the_same_bits(new_floor: NewFloor, m
     assert again[:4] == [0, 1, 2, 3]  # Conflict is raised where one gives other parameters than were published
 
 
-def measured(new_floor: NewFloor, **changes: Any) -> tuple[MarketFixture, list[SimWorker], SimWorker]:
+def measured(new_market: NewMarket, **changes: Any) -> tuple[MarketFixture, list[SimWorker], SimWorker]:
     """Returns a market with known times, where a silent worker holds the last task of a round."""
-    market = new_floor(rounds=9, deadlines={"lease_s": 200, "wave_s": 10, "upload_s": 10}, **LATE | changes)
+    market = new_market(rounds=9, deadlines={"lease_s": 200, "wave_s": 10, "upload_s": 10}, **LATE | changes)
     workers = [market.worker() for _ in range(4)]
     market.until(lambda: len(market.rounds()) == 4, *workers)
     market.until(lambda: any(task.state == TaskState.COMMITTING for task in market.tasks(Task.round == 3)), *workers)
@@ -277,8 +279,8 @@ def stalled(market: MarketFixture, silent: SimWorker) -> Task:
 
 
 @FULL
-def test_the_last_task_of_a_round_gets_a_backup_once_it_is_late(new_floor: NewFloor) -> None:
-    market, others, silent = measured(new_floor)
+def test_the_last_task_of_a_round_gets_a_backup_once_it_is_late(new_market: NewMarket) -> None:
+    market, others, silent = measured(new_market)
     task, replica = stalled(market, silent), market.replica(silent)
     assert replica.expected_at is not None
     assert replica.leased_at < replica.expected_at < replica.leased_at + 60 < replica.lease_until
@@ -294,8 +296,8 @@ def test_the_last_task_of_a_round_gets_a_backup_once_it_is_late(new_floor: NewFl
 
 
 @FULL
-def test_a_worker_that_answers_before_its_backup_is_paid_and_the_backup_owes_nothing(new_floor: NewFloor) -> None:
-    market, others, silent = measured(new_floor)
+def test_a_worker_that_answers_before_its_backup_is_paid_and_the_backup_owes_nothing(new_market: NewMarket) -> None:
+    market, others, silent = measured(new_market)
     task, before = stalled(market, silent), market.earned().get(silent.address, 0)
     market.until(lambda: the(market, task).backups and the(market, task).state == TaskState.COMMITTING, *others)
     for worker in others:
@@ -310,8 +312,8 @@ def test_a_worker_that_answers_before_its_backup_is_paid_and_the_backup_owes_not
 
 
 @FULL
-def test_where_rounds_wait_for_all_nobody_is_expected_and_nobody_backed(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=3, tasks_per_round=3, **ALONE)
+def test_where_rounds_wait_for_all_nobody_is_expected_and_nobody_backed(new_market: NewMarket) -> None:
+    market = new_market(rounds=3, tasks_per_round=3, **ALONE)
     for _ in range(3):
         market.worker()
     market.play()
@@ -320,8 +322,8 @@ def test_where_rounds_wait_for_all_nobody_is_expected_and_nobody_backed(new_floo
     assert {row.backups for row in market.tasks()} == {0}
 
 
-def test_each_commitment_of_the_newest_rounds_is_measured_once(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, **LATE)
+def test_each_commitment_of_the_newest_rounds_is_measured_once(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, **LATE)
     workers = [market.worker() for _ in range(3)]
     market.play()
     with market.context.reading() as reader:

@@ -26,7 +26,7 @@ from tests.features.disputes.test_auditors_heard import answer_as_auditor, two_a
 from tests.features.disputes.test_hearings import root_of, say, split, traced
 from tests.requester.market_fixture import MarketFixture
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 
 
 def end(market: MarketFixture) -> None:
@@ -68,8 +68,8 @@ def prove(market: MarketFixture, leaves: Sequence[Hash], paid: int | None = None
     return prove_log(cast(JobRecord, SimpleNamespace(**record)))
 
 
-def test_each_leaf_that_the_log_of_an_ended_job_lacks_about_a_failed_task_is_a_fault(new_floor: NewFloor) -> None:
-    market = traced(new_floor)
+def test_each_leaf_that_the_log_of_an_ended_job_lacks_about_a_failed_task_is_a_fault(new_market: NewMarket) -> None:
+    market = traced(new_market)
     fail_unheard(market)
     end(market)
     logged = list_logged(market)
@@ -83,9 +83,9 @@ def test_each_leaf_that_the_log_of_an_ended_job_lacks_about_a_failed_task_is_a_f
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_what_happens_to_a_job_after_its_end_is_logged_with_its_event(new_floor: NewFloor, silent: bool) -> None:
+def test_what_happens_to_a_job_after_its_end_is_logged_with_its_event(new_market: NewMarket, silent: bool) -> None:
     """Such as a ruling: no batch comes after it that would log it."""
-    market = traced(new_floor)
+    market = traced(new_market)
     team = split(market)
     end(market)
     for worker in team[: 1 + silent]:
@@ -97,10 +97,10 @@ def test_what_happens_to_a_job_after_its_end_is_logged_with_its_event(new_floor:
 
 
 def test_a_panel_s_seals_and_hearing_after_the_batch_of_its_task_s_pay_are_no_faults_and_left_out_ones_are(
-    new_floor: NewFloor,
+    new_market: NewMarket,
 ) -> None:
     """Pay waits for no audit."""
-    market = traced(new_floor, audit=TWO)
+    market = traced(new_market, audit=TWO)
     auditors = two_auditors(market)
     with market.context.begin() as work:
         leaf_rows.append_leaves(work, work.get_one(Job, market.job))

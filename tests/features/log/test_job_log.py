@@ -19,12 +19,12 @@ from requester.store.tables import Earned, Job, Replica, Round, Task, Wave
 from tests.lanes import FULL, leave_to_full
 from tests.requester.market_fixture import MarketFixture
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 
 
 @pytest.fixture
-def market(new_floor: NewFloor) -> MarketFixture:
-    return new_floor(rounds=2)
+def market(new_market: NewMarket) -> MarketFixture:
+    return new_market(rounds=2)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 
 
 def scored(probability: float = 1.0, on_failure: str = "replay", **more: Any) -> dict[str, Any]:
@@ -54,8 +54,8 @@ def scores_of(market: MarketFixture, worker: SimWorker) -> list[ScoreView]:
 
 
 @FULL
-def test_the_noisy_honest_are_cleared_audited_at_the_job_s_rate_and_never_convicted(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=4, tasks_per_round=20, **scored(0.5))
+def test_the_noisy_honest_are_cleared_audited_at_the_job_s_rate_and_never_convicted(new_market: NewMarket) -> None:
+    market = new_market(rounds=4, tasks_per_round=20, **scored(0.5))
     workers = hired(market, HONEST, HONEST)
     Scorer(market, passing=0.9, seed=5).play()
     assert market.state() == JobState.FINISHED
@@ -72,8 +72,8 @@ def test_the_noisy_honest_are_cleared_audited_at_the_job_s_rate_and_never_convic
     check_books(market)
 
 
-def test_a_worker_that_ignores_its_rows_is_convicted_and_its_rounds_are_done_again(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, tasks_per_round=26, **scored())
+def test_a_worker_that_ignores_its_rows_is_convicted_and_its_rounds_are_done_again(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, tasks_per_round=26, **scored())
     liar, *honest = hired(market, NOISE, HONEST)
     market.until(lambda: len([row for row in market.rounds() if row.state == RoundState.CLOSED]) == 2)
     auditor = Scorer(market, passing=1.0, seed=1)
@@ -106,9 +106,9 @@ def uncleared_answers(market: MarketFixture, cleared: set[str], number: int) -> 
 
 @FULL
 @pytest.mark.parametrize(("honest", "share"), [(1, 2), (3, 4)])
-def test_noise_that_changes_wallets_gets_a_part_of_the_places(new_floor: NewFloor, honest: int, share: int) -> None:
+def test_noise_that_changes_wallets_gets_a_part_of_the_places(new_market: NewMarket, honest: int, share: int) -> None:
     """No wallet answers often enough to be convicted, and the first answer of each makes it known."""
-    market = new_floor(rounds=9, tasks_per_round=16, **scored())
+    market = new_market(rounds=9, tasks_per_round=16, **scored())
     workers = hired(market, *[HONEST] * honest)
     auditor = Scorer(market, passing=1.0)
     cleared = {worker.address for worker in workers}
@@ -125,9 +125,9 @@ def test_noise_that_changes_wallets_gets_a_part_of_the_places(new_floor: NewFloo
 
 
 @FULL
-def test_noise_that_changes_wallets_every_four_answers_is_paid_no_more(new_floor: NewFloor) -> None:
+def test_noise_that_changes_wallets_every_four_answers_is_paid_no_more(new_market: NewMarket) -> None:
     """No wallet's own test ends. Together they are noise, and cleared workers alone are asked for a while."""
-    market = new_floor(rounds=14, tasks_per_round=16, **scored())
+    market = new_market(rounds=14, tasks_per_round=16, **scored())
     market.one_by_one = True
     honest = hired(market, *[HONEST] * 3)
     auditor = Scorer(market, passing=1.0)
@@ -159,8 +159,8 @@ def test_noise_that_changes_wallets_every_four_answers_is_paid_no_more(new_floor
 
 
 @FULL
-def test_published_scores_add_up_to_the_conviction_and_a_job_may_pause(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, tasks_per_round=RUNS + 12, **scored(on_failure="pause"))
+def test_published_scores_add_up_to_the_conviction_and_a_job_may_pause(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, tasks_per_round=RUNS + 12, **scored(on_failure="pause"))
     (liar,) = hired(market, SIGN_FLIP)
     market.until(lambda: market.rounds()[0].state == RoundState.CLOSED)
     Scorer(market, passing=1.0).work()
@@ -179,8 +179,8 @@ def test_published_scores_add_up_to_the_conviction_and_a_job_may_pause(new_floor
 
 
 @FULL
-def test_a_machine_of_any_class_audits_and_any_may_work(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, tasks_per_round=4, **scored())
+def test_a_machine_of_any_class_audits_and_any_may_work(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, tasks_per_round=4, **scored())
     workers = [market.worker(determinism_class=name) for name in ("a", "b", "c")]
     market.until(lambda: len(market.rounds()) == 2)
     assert {replica.worker for replica in market.replicas()} == {worker.address for worker in workers}
@@ -192,9 +192,9 @@ def test_a_machine_of_any_class_audits_and_any_may_work(new_floor: NewFloor) -> 
 
 
 @FULL
-def test_made_up_classes_leave_no_other_class_out(new_floor: NewFloor) -> None:
+def test_made_up_classes_leave_no_other_class_out(new_market: NewMarket) -> None:
     """A class is but a name there: however many names strangers sign in with, the honest ones' count as before."""
-    market = new_floor(tasks_per_round=2, **scored())
+    market = new_market(tasks_per_round=2, **scored())
     for number in range(130):
         market.worker(determinism_class=f"a{number % 65}", reserved=0).request_work()
     honest = [market.worker(determinism_class=name) for name in ("x", "y")]
@@ -202,15 +202,15 @@ def test_made_up_classes_leave_no_other_class_out(new_floor: NewFloor) -> None:
 
 
 @FULL
-def test_an_auditor_that_is_missing_is_asked_for_by_no_class(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=5, **scored())
+def test_an_auditor_that_is_missing_is_asked_for_by_no_class(new_market: NewMarket) -> None:
+    market = new_market(rounds=5, **scored())
     market.worker()
     market.play(passes=30)
     assert "an auditor of any class" in market.why_waiting()
 
 
-def test_a_score_belongs_to_an_audit_that_asks_for_one(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, **scored())
+def test_a_score_belongs_to_an_audit_that_asks_for_one(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, **scored())
     market.worker()
     market.until(lambda: audits_of(market))
     auditor = Scorer(market)
@@ -228,8 +228,8 @@ def test_a_score_belongs_to_an_audit_that_asks_for_one(new_floor: NewFloor) -> N
     assert (row.own, row.operator) == (said.score.accepted.own, market.workers[0].address)
 
 
-def test_an_audit_that_compares_roots_takes_no_score(new_floor: NewFloor) -> None:
-    market = new_floor(audit={"probability": 1.0})
+def test_an_audit_that_compares_roots_takes_no_score(new_market: NewMarket) -> None:
+    market = new_market(audit={"probability": 1.0})
     for _ in range(3):
         market.worker()
     market.until(lambda: audits_of(market))
@@ -277,8 +277,8 @@ def test_specs_that_the_verifier_cannot_score_are_refused(changes: dict[str, Any
         JobSpec.model_validate(spec | changes)
 
 
-def test_a_partition_has_rows_to_hold_a_task_s_against(new_floor: NewFloor) -> None:
-    market = new_floor()
+def test_a_partition_has_rows_to_hold_a_task_s_against(new_market: NewMarket) -> None:
+    market = new_market()
     digest = Digest("blake3:" + "4" * 64)
     manifest = Manifest(
         inputs={"x": Column(dtype="float32")},

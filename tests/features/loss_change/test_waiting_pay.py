@@ -22,7 +22,7 @@ from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 from tests.requester.test_without_auditor import described
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 
 
 def account_of(market: MarketFixture, worker: SimWorker) -> Account:
@@ -35,8 +35,8 @@ def promised(market: MarketFixture, worker: SimWorker) -> int:
     return account.earned - account.waiting
 
 
-def test_pay_waits_until_the_test_of_its_operator_clears_it(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, tasks_per_round=RUNS // 2 + 6, **scored())
+def test_pay_waits_until_the_test_of_its_operator_clears_it(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, tasks_per_round=RUNS // 2 + 6, **scored())
     (worker,) = hired(market, HONEST)
     market.until(lambda: len(market.rounds()) == 2)
     assert promised(market, worker) == 0
@@ -51,8 +51,8 @@ def test_pay_waits_until_the_test_of_its_operator_clears_it(new_floor: NewFloor)
 
 
 @FULL
-def test_pay_that_waits_is_explained_to_the_requester_and_to_the_worker(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=3, tasks_per_round=RUNS + 10, **scored())
+def test_pay_that_waits_is_explained_to_the_requester_and_to_the_worker(new_market: NewMarket) -> None:
+    market = new_market(rounds=3, tasks_per_round=RUNS + 10, **scored())
     (worker,) = hired(market, HONEST)
     assert "pay" not in described(market)
     market.until(lambda: len(market.rounds()) == 2)
@@ -67,8 +67,8 @@ def test_pay_that_waits_is_explained_to_the_requester_and_to_the_worker(new_floo
 
 
 @FULL
-def test_a_convicted_worker_gets_no_waiting_pay(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=2, tasks_per_round=RUNS + 10, **scored())
+def test_a_convicted_worker_gets_no_waiting_pay(new_market: NewMarket) -> None:
+    market = new_market(rounds=2, tasks_per_round=RUNS + 10, **scored())
     liar, honest = hired(market, NOISE, HONEST)
     Scorer(market, passing=1.0, seed=1).play(passes=100)
     assert market.state() == JobState.FINISHED
@@ -84,9 +84,9 @@ def test_a_convicted_worker_gets_no_waiting_pay(new_floor: NewFloor) -> None:
 @FULL
 @pytest.mark.parametrize(("behaviour", "paid"), [(NOISE, False), (HONEST, True)])
 def test_a_worker_that_left_early_is_paid_at_the_end_unless_its_scores_are_bad(
-    new_floor: NewFloor, behaviour: object, paid: bool
+    new_market: NewMarket, behaviour: object, paid: bool
 ) -> None:
-    market = new_floor(rounds=3, tasks_per_round=RUNS + 6, **scored())
+    market = new_market(rounds=3, tasks_per_round=RUNS + 6, **scored())
     (leaver,) = hired(market, behaviour)  # type: ignore[arg-type]
     leaver.capacity = 3
     market.until(lambda: len([row for row in market.replicas(leaver) if row.state == ReplicaState.PAYABLE]) == 3)
@@ -101,8 +101,8 @@ def test_a_worker_that_left_early_is_paid_at_the_end_unless_its_scores_are_bad(
 
 
 @FULL
-def test_a_job_that_ends_before_anything_is_known_pays_all(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=9, tasks_per_round=4, **scored())
+def test_a_job_that_ends_before_anything_is_known_pays_all(new_market: NewMarket) -> None:
+    market = new_market(rounds=9, tasks_per_round=4, **scored())
     (worker,) = hired(market, HONEST)
     auditor = Scorer(market, passing=1.0)
     market.until(lambda: len(market.rounds()) == 2)
@@ -114,8 +114,8 @@ def test_a_job_that_ends_before_anything_is_known_pays_all(new_floor: NewFloor) 
     check_books(market)
 
 
-def test_no_auditor_can_withhold_what_waits_by_its_absence(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=9, tasks_per_round=4, **scored())
+def test_no_auditor_can_withhold_what_waits_by_its_absence(new_market: NewMarket) -> None:
+    market = new_market(rounds=9, tasks_per_round=4, **scored())
     (worker,) = hired(market, HONEST)
     market.until(lambda: len(market.rounds()) == 2)
     market.cancel()
@@ -131,8 +131,8 @@ def test_no_auditor_can_withhold_what_waits_by_its_absence(new_floor: NewFloor) 
     check_books(market)
 
 
-def test_no_liar_is_paid_while_an_auditor_is_at_work_after_the_end(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=9, tasks_per_round=4, **scored())
+def test_no_liar_is_paid_while_an_auditor_is_at_work_after_the_end(new_market: NewMarket) -> None:
+    market = new_market(rounds=9, tasks_per_round=4, **scored())
     (liar,) = hired(market, NOISE)
     auditor = Scorer(market, passing=1.0)
     market.until(lambda: len(market.rounds()) == 2)
@@ -150,9 +150,9 @@ def test_no_liar_is_paid_while_an_auditor_is_at_work_after_the_end(new_floor: Ne
 INFINITE, HUGE = filled("w", float("inf")), scaled(1e9)
 
 
-def pause_by_divergence(new_floor: NewFloor, *others: Behaviour, **spec: object) -> tuple[MarketFixture, SimWorker]:
+def pause_by_divergence(new_market: NewMarket, *others: Behaviour, **spec: object) -> tuple[MarketFixture, SimWorker]:
     """A newcomer whose first answer is infinite, and others that come after it was accepted."""
-    market = new_floor(rounds=1, tasks_per_round=1, **scored(), **spec)
+    market = new_market(rounds=1, tasks_per_round=1, **scored(), **spec)
     first = market.worker(INFINITE)
     first.request_work()
     for behaviour in others:
@@ -162,9 +162,9 @@ def pause_by_divergence(new_floor: NewFloor, *others: Behaviour, **spec: object)
 
 
 @FULL
-def test_an_answer_that_is_not_finite_waits_and_is_dropped_where_another_s_is(new_floor: NewFloor) -> None:
+def test_an_answer_that_is_not_finite_waits_and_is_dropped_where_another_s_is(new_market: NewMarket) -> None:
     """The liar alone has a lease of the task; it is asked of the other, and nobody has to resume the job."""
-    market, liar = pause_by_divergence(new_floor, HONEST)
+    market, liar = pause_by_divergence(new_market, HONEST)
     market.play()
     assert [row.state for row in market.replicas(liar)] == [ReplicaState.DIVERGED]
     Scorer(market, passing=1.0).play()
@@ -175,8 +175,8 @@ def test_an_answer_that_is_not_finite_waits_and_is_dropped_where_another_s_is(ne
     check_books(market)
 
 
-def test_honest_answers_that_all_diverge_wait_and_are_paid_at_the_end(new_floor: NewFloor) -> None:
-    market, first = pause_by_divergence(new_floor, HONEST, norm_bound=1e-6)
+def test_honest_answers_that_all_diverge_wait_and_are_paid_at_the_end(new_market: NewMarket) -> None:
+    market, first = pause_by_divergence(new_market, HONEST, norm_bound=1e-6)
     market.play()
     assert market.state() == JobState.PAUSED
     assert [promised(market, worker) for worker in market.workers] == [0, 0]
@@ -192,10 +192,10 @@ ZERO = filled("w", 0.0)
 
 @pytest.mark.parametrize(("behaviour", "dropped"), leave_to_full([(ZERO, False), (HONEST, True)]))
 def test_a_free_stranger_drops_no_diverged_pay_by_an_answer_that_no_score_speaks_for(
-    new_floor: NewFloor, behaviour: Behaviour, dropped: bool
+    new_market: NewMarket, behaviour: Behaviour, dropped: bool
 ) -> None:
     """The first diverges; the other's answer is accepted, fails its score or passes, and nobody is cleared."""
-    market, first = pause_by_divergence(new_floor, behaviour)
+    market, first = pause_by_divergence(new_market, behaviour)
     market.play()
     assert (account_of(market, first).waiting, market.events("pay_dropped")) == (PRICE, [])
     Scorer(market, passing=1.0, seed=1).play()
@@ -206,8 +206,8 @@ def test_a_free_stranger_drops_no_diverged_pay_by_an_answer_that_no_score_speaks
 
 
 @FULL
-def test_a_diverged_worker_s_pay_is_dropped_once_the_other_is_cleared(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=3, tasks_per_round=RUNS + 10, **scored())
+def test_a_diverged_worker_s_pay_is_dropped_once_the_other_is_cleared(new_market: NewMarket) -> None:
+    market = new_market(rounds=3, tasks_per_round=RUNS + 10, **scored())
     liar, _honest = hired(market, INFINITE, HONEST)
     market.until(lambda: any(row.state == ReplicaState.DIVERGED for row in market.replicas(liar)))
     owed = account_of(market, liar).waiting
@@ -223,9 +223,9 @@ def test_a_diverged_worker_s_pay_is_dropped_once_the_other_is_cleared(new_floor:
 
 
 @FULL
-def test_two_free_identities_pause_no_job_by_answers_that_are_not_finite(new_floor: NewFloor) -> None:
+def test_two_free_identities_pause_no_job_by_answers_that_are_not_finite(new_market: NewMarket) -> None:
     """Each diverges alone, so neither speaks for the other; the third answer counts, and they are paid nothing."""
-    market, first = pause_by_divergence(new_floor, INFINITE, HONEST)
+    market, first = pause_by_divergence(new_market, INFINITE, HONEST)
     market.play()
     liars, honest = market.workers[:2], market.workers[2]
     assert liars[0] is first
@@ -240,10 +240,10 @@ def test_two_free_identities_pause_no_job_by_answers_that_are_not_finite(new_flo
 @pytest.mark.parametrize("networks", leave_to_full([1, 9]))
 @pytest.mark.parametrize("spec", leave_to_full([{}, scored()]), ids=["fixed", "loss_change"])
 def test_identities_of_one_network_pause_no_job_before_anybody_is_cleared(
-    new_floor: NewFloor, spec: dict[str, object], networks: int
+    new_market: NewMarket, spec: dict[str, object], networks: int
 ) -> None:
     """Nine answer infinitely, one after the other or three at once; the twin: nine of as many networks pause it."""
-    market = new_floor(rounds=1, tasks_per_round=1, **spec)
+    market = new_market(rounds=1, tasks_per_round=1, **spec)
     liars, honest = [market.worker(INFINITE) for _ in range(9)], [market.worker() for _ in range(3)]
     with market.context.begin() as work:
         for number, liar in enumerate(liars):
@@ -265,9 +265,11 @@ def test_identities_of_one_network_pause_no_job_before_anybody_is_cleared(
     check_books(market)
 
 
-def pause_by_nine_networks(new_floor: NewFloor, kind: Behaviour, **spec: Any) -> tuple[MarketFixture, list[SimWorker]]:
+def pause_by_nine_networks(
+    new_market: NewMarket, kind: Behaviour, **spec: Any
+) -> tuple[MarketFixture, list[SimWorker]]:
     """A scored job in which nobody is cleared, paused by nine free identities, and two honest workers that come."""
-    market = new_floor(rounds=1, tasks_per_round=2, **scored(), **spec)
+    market = new_market(rounds=1, tasks_per_round=2, **scored(), **spec)
     liars = [market.worker(kind) for _ in range(9)]
     with market.context.begin() as work:
         for number, liar in enumerate(liars):
@@ -279,10 +281,10 @@ def pause_by_nine_networks(new_floor: NewFloor, kind: Behaviour, **spec: Any) ->
 @FULL
 @pytest.mark.parametrize("kind", leave_to_full([HUGE, INFINITE]), ids=["over the bound", "infinite"])
 def test_an_auditor_ends_the_pause_of_free_identities_whose_answers_diverge(
-    new_floor: NewFloor, kind: Behaviour
+    new_market: NewMarket, kind: Behaviour
 ) -> None:
     """Its own answer to the same task does not diverge. A further liar of the round then pauses nothing."""
-    market, honest = pause_by_nine_networks(new_floor, kind)
+    market, honest = pause_by_nine_networks(new_market, kind)
     (audit,) = audits_of(market)
     assert (market.state(), audit.reason, audit.state) == (JobState.PAUSED, SUSPECT, AuditState.DUE)
     for worker in honest:
@@ -302,8 +304,8 @@ def test_an_auditor_ends_the_pause_of_free_identities_whose_answers_diverge(
 
 
 @FULL
-def test_a_model_that_diverges_for_the_auditor_too_stays_paused(new_floor: NewFloor) -> None:
-    market, _honest = pause_by_nine_networks(new_floor, HONEST, norm_bound=1e-6)
+def test_a_model_that_diverges_for_the_auditor_too_stays_paused(new_market: NewMarket) -> None:
+    market, _honest = pause_by_nine_networks(new_market, HONEST, norm_bound=1e-6)
     auditor = Scorer(market, passing=1.0)
     auditor.play()
     auditor.work()
@@ -314,8 +316,8 @@ def test_a_model_that_diverges_for_the_auditor_too_stays_paused(new_floor: NewFl
     check_books(market)
 
 
-def open_with_a_cleared_worker(new_floor: NewFloor) -> tuple[MarketFixture, SimWorker, Scorer]:
-    market = new_floor(rounds=3, tasks_per_round=RUNS + 10, **scored())
+def open_with_a_cleared_worker(new_market: NewMarket) -> tuple[MarketFixture, SimWorker, Scorer]:
+    market = new_market(rounds=3, tasks_per_round=RUNS + 10, **scored())
     (worker,) = hired(market, HONEST)
     auditor = Scorer(market, passing=1.0)
     for _ in range(30):
@@ -326,8 +328,8 @@ def open_with_a_cleared_worker(new_floor: NewFloor) -> tuple[MarketFixture, SimW
 
 
 @FULL
-def test_a_task_that_diverged_goes_to_the_cleared_however_many_free_identities_wait(new_floor: NewFloor) -> None:
-    market, honest, auditor = open_with_a_cleared_worker(new_floor)
+def test_a_task_that_diverged_goes_to_the_cleared_however_many_free_identities_wait(new_market: NewMarket) -> None:
+    market, honest, auditor = open_with_a_cleared_worker(new_market)
     liars = list[SimWorker]()
     for _ in range(5):
         liars += [market.worker(INFINITE) for _ in range(4)]
@@ -341,9 +343,9 @@ def test_a_task_that_diverged_goes_to_the_cleared_however_many_free_identities_w
 
 
 @FULL
-def test_where_one_of_the_cleared_diverges_too_the_job_waits_for_its_requester(new_floor: NewFloor) -> None:
+def test_where_one_of_the_cleared_diverges_too_the_job_waits_for_its_requester(new_market: NewMarket) -> None:
     """The twin: here the model diverges, and nobody further is asked."""
-    market, honest, auditor = open_with_a_cleared_worker(new_floor)
+    market, honest, auditor = open_with_a_cleared_worker(new_market)
     honest.behaviour = auditor.computer.behaviour = INFINITE
     honest.capacity = 1
     for _ in range(12):

@@ -28,7 +28,7 @@ from requester.features.many_machines.queue import (
 from requester.settings import RequesterSettings
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S
-from tests.requester.conftest import NewFloor
+from tests.requester.conftest import NewMarket
 
 LOST: Final = """
 import os, signal
@@ -136,8 +136,10 @@ def test_a_broker_that_is_away_is_one_line_and_one_when_it_is_back(
     assert [line["event"] for line in lines[1:]] == ["it is back"]
 
 
-def test_beat_requests_one_look_and_a_look_sweeps_the_stages_with_ready_rows(new_floor: NewFloor, redis: Redis) -> None:
-    market = new_floor()
+def test_beat_requests_one_look_and_a_look_sweeps_the_stages_with_ready_rows(
+    new_market: NewMarket, redis: Redis
+) -> None:
+    market = new_market()
     market.worker().request_work()
     settings = RequesterSettings(stages="celery", broker=redis.url, database="postgresql://nobody@/none")  # type: ignore[arg-type]
     app = worker_of(settings)

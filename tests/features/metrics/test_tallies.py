@@ -36,16 +36,16 @@ def measured(market: MarketFixture) -> Measured:
         }
 
 
-def played(new_floor, **spec) -> MarketFixture:  # type: ignore[no-untyped-def]
-    market: MarketFixture = new_floor(rounds=2, **spec)
+def played(new_market, **spec) -> MarketFixture:  # type: ignore[no-untyped-def]
+    market: MarketFixture = new_market(rounds=2, **spec)
     market.worker(NOISE), market.worker(), market.worker()
     market.play()
     assert market.state() == JobState.FINISHED
     return market
 
 
-def test_the_tallies_equal_the_counts_of_the_rows(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = played(new_floor)
+def test_the_tallies_equal_the_counts_of_the_rows(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = played(new_market)
     told = measured(market)
     assert told["gradmarket_leases_total", ""] == len(market.replicas()) == 6
     assert told["gradmarket_verdicts_total", "accepted"] == 4
@@ -60,23 +60,23 @@ def test_the_tallies_equal_the_counts_of_the_rows(new_floor) -> None:  # type: i
     assert ("gradmarket_escrow_left", market.job) not in told, "an ended job has no line of its own"
 
 
-def test_a_restart_loses_no_count(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = played(new_floor)
+def test_a_restart_loses_no_count(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = played(new_market)
     before = measured(market)
     market.crash()
     assert measured(market) == before
 
 
-def test_escrow_left_falls_by_what_is_earned(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market: MarketFixture = new_floor(rounds=3)
+def test_escrow_left_falls_by_what_is_earned(new_market) -> None:  # type: ignore[no-untyped-def]
+    market: MarketFixture = new_market(rounds=3)
     market.worker(), market.worker(), market.worker()
     before = measured(market)["gradmarket_escrow_left", market.job]
     market.until(lambda: market.earned())
     assert measured(market)["gradmarket_escrow_left", market.job] == before - sum(market.earned().values())
 
 
-def test_a_stage_that_does_not_run_lags(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market: MarketFixture = new_floor(rounds=1)
+def test_a_stage_that_does_not_run_lags(new_market) -> None:  # type: ignore[no-untyped-def]
+    market: MarketFixture = new_market(rounds=1)
     for behaviour in (IDLE, IDLE, IDLE):
         market.worker(behaviour)
     market.gather()
@@ -91,9 +91,9 @@ def test_a_stage_that_does_not_run_lags(new_floor) -> None:  # type: ignore[no-u
     assert {replica.state for replica in market.replicas()} == {ReplicaState.EXPIRED}
 
 
-def test_no_tally_reads_a_table_that_grows_but_by_an_index(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_no_tally_reads_a_table_that_grows_but_by_an_index(new_market) -> None:  # type: ignore[no-untyped-def]
     """Jobs, accounts and workers are few; the others grow with every task."""
-    market = played(new_floor)
+    market = played(new_market)
     asked: list[tuple[str, object]] = []
     with market.reading() as reader:
         connection = reader.session.connection()
@@ -137,8 +137,8 @@ def captured_log() -> Iterator[CapturedLog]:
     logging.root.handlers, logging.root.level = handlers, level
 
 
-def test_every_line_of_a_stage_has_its_ids_and_none_a_signature(new_floor, captured_log: CapturedLog) -> None:  # type: ignore[no-untyped-def]
-    market: MarketFixture = new_floor(rounds=2)
+def test_every_line_of_a_stage_has_its_ids_and_none_a_signature(new_market, captured_log: CapturedLog) -> None:  # type: ignore[no-untyped-def]
+    market: MarketFixture = new_market(rounds=2)
 
     market.stages = tuple(Driven(stage) for stage in market.stages)
     workers = [market.worker(NOISE), market.worker(), market.worker()]
@@ -157,8 +157,8 @@ def test_every_line_of_a_stage_has_its_ids_and_none_a_signature(new_floor, captu
     assert [value for value in secret if value and value.hex() in whole] == []
 
 
-def test_events_of_a_rolled_back_transaction_are_not_logged(new_floor, captured_log: CapturedLog) -> None:  # type: ignore[no-untyped-def]
-    market: MarketFixture = new_floor(rounds=1)
+def test_events_of_a_rolled_back_transaction_are_not_logged(new_market, captured_log: CapturedLog) -> None:  # type: ignore[no-untyped-def]
+    market: MarketFixture = new_market(rounds=1)
     with contextlib.suppress(ZeroDivisionError), market.context.begin() as work:
         record_event(work, market.job, "never", market.clock())
         raise ZeroDivisionError
@@ -167,8 +167,8 @@ def test_events_of_a_rolled_back_transaction_are_not_logged(new_floor, captured_
     assert [line["event"] for line in captured_log.lines() if line["event"] in ("never", "indeed")] == ["indeed"]
 
 
-def test_a_failing_stage_is_logged_counted_and_tried_again(new_floor, captured_log: CapturedLog) -> None:  # type: ignore[no-untyped-def]
-    market: MarketFixture = new_floor(rounds=1)
+def test_a_failing_stage_is_logged_counted_and_tried_again(new_market, captured_log: CapturedLog) -> None:  # type: ignore[no-untyped-def]
+    market: MarketFixture = new_market(rounds=1)
 
     class Broken:
         TOPIC = "broken"
@@ -210,9 +210,9 @@ def test_secrets_are_taken_out_of_a_line(given: dict[str, object], left: object)
     assert list(logs.hide_secrets(None, "info", given).values()) == [left]
 
 
-def test_a_stage_whose_rows_wait_lags_whichever_it_is(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_stage_whose_rows_wait_lags_whichever_it_is(new_market) -> None:  # type: ignore[no-untyped-def]
     """The alarm of any stage had no line of audit, rollback, unmask, plan and the features' stages."""
-    market = new_floor(rounds=2, stop=[{"date": "2100-01-01T00:00:00Z"}])
+    market = new_market(rounds=2, stop=[{"date": "2100-01-01T00:00:00Z"}])
     waits = StageWaits(market.context)
 
     def lags_now() -> dict[str, float]:

@@ -35,7 +35,7 @@ from requester.store import jobs
 from requester.store.tables import Job
 from requester.store.work import RowReader
 from tests.features.private.test_private_jobs import holder, listed
-from tests.features.private.test_worth_pay import floor_of
+from tests.features.private.test_worth_pay import open_worth_market
 from tests.lanes import FULL
 from tests.requester.market_fixture import MarketFixture
 
@@ -146,8 +146,8 @@ def test_vendored_files_are_those_that_are_named_with_their_licences() -> None:
     assert scripts - own == {one["file"] for one in named if one["file"].endswith(".js")}
 
 
-def test_a_task_s_story_prices_it_in_the_token(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_a_task_s_story_prices_it_in_the_token(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     with market.context.begin() as work:
         work.get_one(Job, market.job).unit = str(10**17)
     with market.context.reading() as reader:
@@ -158,9 +158,9 @@ def test_a_task_s_story_prices_it_in_the_token(new_floor) -> None:  # type: igno
 
 
 @FULL
-def test_a_private_job_s_page_shows_the_epsilon_spent(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_private_job_s_page_shows_the_epsilon_spent(new_market) -> None:  # type: ignore[no-untyped-def]
     spent = HolderBudget(Privacy.model_validate(PRIVACY))
-    market = new_floor(data=listed(2), rounds=3, tasks_per_round=2, norm_bound=100.0, privacy=PRIVACY)
+    market = new_market(data=listed(2), rounds=3, tasks_per_round=2, norm_bound=100.0, privacy=PRIVACY)
     for _ in range(2):
         holder(market)
     assert _epsilon(market) == f"0 of {spent.asked.epsilon:g} at delta 1e-05, which allows {spent.rounds} rounds"
@@ -174,10 +174,10 @@ def test_a_private_job_s_page_shows_the_epsilon_spent(new_floor) -> None:  # typ
 BY_ROW = {"clip_norm": 1.0, "noise_multiplier": 4.0, "epsilon": 8.0, "delta": 1e-5}
 
 
-def test_a_page_shows_the_epsilon_spent_of_one_row(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_page_shows_the_epsilon_spent_of_one_row(new_market) -> None:  # type: ignore[no-untyped-def]
     """Holders of 16 rows, 8 a step: two rounds use each row once."""
     step = {"kind": "gradient", "rows": 8, "per_row": BY_ROW}
-    market = new_floor(data=listed(2, least_rows=16), rounds=3, tasks_per_round=2, norm_bound=100.0, step=step)
+    market = new_market(data=listed(2, least_rows=16), rounds=3, tasks_per_round=2, norm_bound=100.0, step=step)
     asked = RowPrivacy.model_validate(BY_ROW)
     spent, uses = compute_spent_epsilon(asked, 2), count_affordable_uses(asked)
     for _ in range(2):
@@ -199,15 +199,15 @@ def job_view_of(market: MarketFixture, reader: RowReader) -> RowPrivacyView:
     return found
 
 
-def test_an_open_job_s_page_has_no_epsilon_and_one_paid_by_worth_its_ceiling(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor()
+def test_an_open_job_s_page_has_no_epsilon_and_one_paid_by_worth_its_ceiling(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
     assert "Epsilon" not in _shown(market)
     assert "by worth" not in _shown(market)
-    assert "to 0.000000000000001004 TEST by worth" in _shown(floor_of(new_floor, 2))
+    assert "to 0.000000000000001004 TEST by worth" in _shown(open_worth_market(new_market, 2))
 
 
-def test_a_finished_job_s_page_has_the_refund_and_no_expected_pay(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=1)
+def test_a_finished_job_s_page_has_the_refund_and_no_expected_pay(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=1)
     assert "Comes back if it ended now" in _shown(market)
     for _ in range(3):
         market.worker()
@@ -225,8 +225,8 @@ def test_a_finished_job_s_page_has_the_refund_and_no_expected_pay(new_floor) -> 
     assert not {"Expected pay an hour", "Comes back if it ended now"} & figures.keys()
 
 
-def test_a_job_that_its_metric_stopped_has_all_rounds_that_it_needed(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=4)
+def test_a_job_that_its_metric_stopped_has_all_rounds_that_it_needed(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=4)
     assert '<progress max="4" value="0"' in _shown(market)
     for _ in range(3):
         market.worker()
@@ -252,9 +252,9 @@ def test_a_job_that_its_metric_stopped_has_all_rounds_that_it_needed(new_floor) 
     ],
 )
 def test_only_the_steps_that_a_job_can_take_are_offered(  # type: ignore[no-untyped-def]
-    new_floor, state: JobState, reason: str, steps: str, main: str
+    new_market, state: JobState, reason: str, steps: str, main: str
 ) -> None:
-    market = new_floor()
+    market = new_market()
     with market.context.begin() as work:
         job = work.get_one(Job, market.job)
         job.state, job.reason = state, reason
@@ -280,8 +280,8 @@ def _epsilon(market: MarketFixture, whose: str = "holder") -> str:
     return re.sub(r"</?small>", "", told[1])
 
 
-def test_a_private_job_without_workers_shows_its_holders_command(new_floor) -> None:  # type: ignore[no-untyped-def]
-    private, open_to_all = new_floor(data=listed(2), tasks_per_round=2), new_floor()
+def test_a_private_job_without_workers_shows_its_holders_command(new_market) -> None:  # type: ignore[no-untyped-def]
+    private, open_to_all = new_market(data=listed(2), tasks_per_round=2), new_market()
     for market, rows in ((private, f" --dataset FOLDER --for {private.job}"), (open_to_all, "")):
         with market.reading() as reader:
             job = reader.get_one(Job, market.job)
@@ -291,8 +291,8 @@ def test_a_private_job_without_workers_shows_its_holders_command(new_floor) -> N
         assert shown.mend == f"gradmarket worker run --market {market.context.public_url}{rows}"
 
 
-def test_a_job_that_vests_shows_what_of_the_pay_is_locked(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_job_that_vests_shows_what_of_the_pay_is_locked(new_market) -> None:  # type: ignore[no-untyped-def]
     vesting = {"prices": 2, "validators": ["0x" + "11" * 20], "bond": "5"}
-    shown = _shown(new_floor(audit={"probability": 0.5}, vesting=vesting))
+    shown = _shown(new_market(audit={"probability": 0.5}, vesting=vesting))
     assert "of each worker&#39;s pay at most, 24 h after its last credit" in shown
-    assert "its last credit" not in _shown(new_floor())
+    assert "its last credit" not in _shown(new_market())

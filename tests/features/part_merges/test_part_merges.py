@@ -25,7 +25,7 @@ from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import STAGES, MarketFixture
 from tests.requester.test_snapshots import order_audit
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 ROUNDS = 5
 ADAMW = {"name": "adamw", "lr": 0.1, "weight_decay": 0.1, "clip": 1.0}
 LAMB = {"name": "lamb", "lr": 0.1, "clip": 1.0}
@@ -67,9 +67,9 @@ def in_pieces(market: MarketFixture, done: int) -> Callable[[], bool]:
     return there
 
 
-def begun(new_floor: NewFloor) -> MarketFixture:
+def begun(new_market: NewMarket) -> MarketFixture:
     """Its first merge is spread, and none of its parts is done."""
-    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market = shared(new_market(settings=SELDOM, optimizer=NESTEROV, **ONE))
     market.worker()
     market.stages = STAGES
     market.until(in_pieces(market, 0))
@@ -93,9 +93,9 @@ def named(market: MarketFixture) -> set[Any]:
 
 @pytest.mark.parametrize("optimizer", leave_to_full([ADAMW, LAMB, NESTEROV]), ids=lambda chosen: str(chosen["name"]))
 def test_parts_give_the_digests_of_one_process_and_leave_nothing(
-    new_floor: NewFloor, optimizer: dict[str, Any]
+    new_market: NewMarket, optimizer: dict[str, Any]
 ) -> None:
-    alone, several = (new_floor(settings=SELDOM, optimizer=optimizer, **ONE) for _ in range(2))
+    alone, several = (new_market(settings=SELDOM, optimizer=optimizer, **ONE) for _ in range(2))
     assert played(alone) == played(shared(several))
     told = [[(row.updated, row.loss, row.optimizer_state) for row in market.rounds()] for market in (alone, several)]
     assert told[0] == told[1]
@@ -105,8 +105,8 @@ def test_parts_give_the_digests_of_one_process_and_leave_nothing(
     assert blobs_of(several) <= named(several)
 
 
-def test_a_merge_in_parts_is_begun_in_parts(new_floor: NewFloor) -> None:
-    market = shared(new_floor(settings=SELDOM, optimizer=ADAMW, **ONE))
+def test_a_merge_in_parts_is_begun_in_parts(new_market: NewMarket) -> None:
+    market = shared(new_market(settings=SELDOM, optimizer=ADAMW, **ONE))
     market.worker()
     market.stages = STAGES
     market.until(lambda: len(market.all(MergePart)) > 0)
@@ -122,8 +122,8 @@ def test_a_merge_in_parts_is_begun_in_parts(new_floor: NewFloor) -> None:
     assert rows == [(0, 2), (2, 4), (4, 6), (6, 7)]
 
 
-def test_a_part_that_a_process_does_is_not_asked_for_again(new_floor: NewFloor) -> None:
-    market = begun(new_floor)
+def test_a_part_that_a_process_does_is_not_asked_for_again(new_market: NewMarket) -> None:
+    market = begun(new_market)
     with market.context.reading() as reader:
         first, second, *_ = part_merge.ready(reader, 0.0)
     with hold_named_lock(market.context.sessions, f"parts {first}") as mine, market.context.reading() as reader:
@@ -135,8 +135,8 @@ def test_a_part_that_a_process_does_is_not_asked_for_again(new_floor: NewFloor) 
 
 
 @FULL
-def test_a_job_below_the_size_is_merged_by_one_process(new_floor: NewFloor) -> None:
-    market = shared(new_floor(settings=SELDOM, optimizer=ADAMW, **ONE))
+def test_a_job_below_the_size_is_merged_by_one_process(new_market: NewMarket) -> None:
+    market = shared(new_market(settings=SELDOM, optimizer=ADAMW, **ONE))
     settings = market.settings.model_copy(update={"merge_spread": 1 << 30})
     market.context = replace(market.context, settings=settings)
     market.stages = STAGES
@@ -146,18 +146,18 @@ def test_a_job_below_the_size_is_merged_by_one_process(new_floor: NewFloor) -> N
 @FULL
 @pytest.mark.parametrize("aggregator", [{"name": "krum", "hostile": 0}])
 def test_an_aggregator_that_compares_answers_stays_with_one_process(
-    new_floor: NewFloor, aggregator: dict[str, Any]
+    new_market: NewMarket, aggregator: dict[str, Any]
 ) -> None:
-    market = shared(new_floor(optimizer=ADAMW, **{**ONE, "tasks_per_round": 3, "aggregator": aggregator}))
+    market = shared(new_market(optimizer=ADAMW, **{**ONE, "tasks_per_round": 3, "aggregator": aggregator}))
     market.stages = STAGES
     played(market)
 
 
 @FULL
 @pytest.mark.parametrize("done", [0, 1, 3])
-def test_a_process_that_dies_in_the_middle_changes_nothing(new_floor: NewFloor, done: int) -> None:
-    alone = played(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
-    market = begun(new_floor)
+def test_a_process_that_dies_in_the_middle_changes_nothing(new_market: NewMarket, done: int) -> None:
+    alone = played(new_market(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market = begun(new_market)
     for _ in range(done):
         do_one(market)
     market.crash()
@@ -166,8 +166,8 @@ def test_a_process_that_dies_in_the_middle_changes_nothing(new_floor: NewFloor, 
 
 
 @FULL
-def test_a_message_that_comes_twice_or_late_changes_nothing(new_floor: NewFloor) -> None:
-    market = begun(new_floor)
+def test_a_message_that_comes_twice_or_late_changes_nothing(new_market: NewMarket) -> None:
+    market = begun(new_market)
     first = market.all(MergePart)[0]
     run_once(market.context, part_merge, str(first.id))
     once = market.all(MergePart)[0].result
@@ -177,12 +177,12 @@ def test_a_message_that_comes_twice_or_late_changes_nothing(new_floor: NewFloor)
     market.until(lambda: market.rounds()[0].state == RoundState.CLOSED)
     run_once(market.context, part_merge, str(first.id))
     run_once(market.context, part_merge, "999999")
-    assert played(market) == played(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    assert played(market) == played(new_market(settings=SELDOM, optimizer=NESTEROV, **ONE))
 
 
 @FULL
-def test_blobs_of_a_part_whose_job_ended_are_deleted(new_floor: NewFloor) -> None:
-    market = begun(new_floor)
+def test_blobs_of_a_part_whose_job_ended_are_deleted(new_market: NewMarket) -> None:
+    market = begun(new_market)
     row, before = market.all(MergePart)[0], blobs_of(market)
     with market.context.begin() as work:
         end_job(market.context, work, work.get_one(Job, market.job), JobState.CANCELLED, "enough")
@@ -195,9 +195,9 @@ def test_blobs_of_a_part_whose_job_ended_are_deleted(new_floor: NewFloor) -> Non
 
 
 @FULL
-def test_one_process_replays_where_a_part_of_the_memory_is_gone(new_floor: NewFloor) -> None:
-    alone = played(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
-    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+def test_one_process_replays_where_a_part_of_the_memory_is_gone(new_market: NewMarket) -> None:
+    alone = played(new_market(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market = shared(new_market(settings=SELDOM, optimizer=NESTEROV, **ONE))
     market.worker()
     market.until(lambda: len(market.rounds()) == 3)
     (memory, *_) = [row.memory for row in market.all(MergePart) if row.memory]
@@ -207,9 +207,9 @@ def test_one_process_replays_where_a_part_of_the_memory_is_gone(new_floor: NewFl
 
 
 @FULL
-def test_one_process_merges_where_a_part_goes_during_the_merge(new_floor: NewFloor) -> None:
-    alone = played(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
-    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+def test_one_process_merges_where_a_part_goes_during_the_merge(new_market: NewMarket) -> None:
+    alone = played(new_market(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market = shared(new_market(settings=SELDOM, optimizer=NESTEROV, **ONE))
     market.worker()
     market.until(lambda: len(market.rounds()) == 3)
     market.stages = STAGES
@@ -245,8 +245,8 @@ def every_level() -> Iterator[None]:
 @FULL
 @pytest.mark.usefixtures("every_level")
 @pytest.mark.parametrize("drops", [False, True])
-def test_a_part_that_comes_after_the_jobs_end_ends_with_a_line(new_floor: NewFloor, drops: bool) -> None:
-    market = begun(new_floor)
+def test_a_part_that_comes_after_the_jobs_end_ends_with_a_line(new_market: NewMarket, drops: bool) -> None:
+    market = begun(new_market)
     first = market.all(MergePart)[0]
     ended(market, drops=drops)
     with capture_logs() as logged:
@@ -259,9 +259,9 @@ def test_a_part_that_comes_after_the_jobs_end_ends_with_a_line(new_floor: NewFlo
 
 @pytest.mark.usefixtures("every_level")
 def test_a_job_that_ends_during_a_part_ends_it_with_a_line(
-    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+    new_market: NewMarket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    market = begun(new_floor)
+    market = begun(new_market)
     first, opened = market.all(MergePart)[0], replay.MergeInputs.opened
 
     def ends_now(inputs: replay.MergeInputs, *arguments: Any) -> Any:
@@ -277,9 +277,9 @@ def test_a_job_that_ends_during_a_part_ends_it_with_a_line(
 
 
 @FULL
-def test_a_round_that_is_taken_back_leaves_no_part(new_floor: NewFloor) -> None:
+def test_a_round_that_is_taken_back_leaves_no_part(new_market: NewMarket) -> None:
     """Rounds 0 to 2 are merged in parts from colluders' answers, taken back, and merged again from honest ones."""
-    market = shared(new_floor(rounds=5, audit={"probability": 1e-9, "on_failure": "replay"}, optimizer=NESTEROV))
+    market = shared(new_market(rounds=5, audit={"probability": 1e-9, "on_failure": "replay"}, optimizer=NESTEROV))
     market.worker(scaled(3.0)), market.worker(scaled(3.0)), market.worker()
     market.until(lambda: len(market.rounds()) == 4)
     old = {row.id for row in market.all(MergePart)}
@@ -298,10 +298,10 @@ def test_a_round_that_is_taken_back_leaves_no_part(new_floor: NewFloor) -> None:
 
 
 @FULL
-def test_parts_that_two_processes_ask_for_are_asked_for_once(new_floor: NewFloor) -> None:
+def test_parts_that_two_processes_ask_for_are_asked_for_once(new_market: NewMarket) -> None:
     """Twice as many would be joined to parameters of twice the length, and the round would never close."""
-    alone = played(new_floor(settings=SELDOM, optimizer=ADAMW, **ONE))
-    market = shared(new_floor(settings=SELDOM, optimizer=ADAMW, **ONE))
+    alone = played(new_market(settings=SELDOM, optimizer=ADAMW, **ONE))
+    market = shared(new_market(settings=SELDOM, optimizer=ADAMW, **ONE))
     market.worker()
     market.stages = STAGES
     market.until(in_pieces(market, 0))
@@ -321,8 +321,8 @@ def test_parts_that_two_processes_ask_for_are_asked_for_once(new_floor: NewFloor
 
 
 @FULL
-def test_a_failing_part_is_the_job_s_reason_until_it_is_merged(new_floor: NewFloor) -> None:
-    market = begun(new_floor)
+def test_a_failing_part_is_the_job_s_reason_until_it_is_merged(new_market: NewMarket) -> None:
+    market = begun(new_market)
     payload = Digest(market.tasks()[0].payload or "")
     (path,) = (market.folder / "blobs").glob(f"??/{payload.removeprefix('blake3:')}")
     whole = path.read_bytes()
@@ -341,9 +341,9 @@ def test_a_failing_part_is_the_job_s_reason_until_it_is_merged(new_floor: NewFlo
 
 
 @FULL
-def test_a_memory_whose_parts_are_gone_is_not_that_of_the_first_round(new_floor: NewFloor) -> None:
+def test_a_memory_whose_parts_are_gone_is_not_that_of_the_first_round(new_market: NewMarket) -> None:
     """As where a process that lost its lock stores a snapshot while another has merged the next round."""
-    market = shared(new_floor(settings=SELDOM, optimizer=NESTEROV, **ONE))
+    market = shared(new_market(settings=SELDOM, optimizer=NESTEROV, **ONE))
     market.worker()
     market.until(lambda: len(market.rounds()) == 3)
     assert market.rounds()[1].state == RoundState.CLOSED

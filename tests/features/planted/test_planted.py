@@ -28,7 +28,7 @@ from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 LIE = scaled(3.0)
 PLANTED = {"probability": 1e-12, "planted": 1.0}
 """Audits are never drawn; every task may be planted."""
@@ -39,14 +39,16 @@ def fetch_trust(market: MarketFixture) -> dict[str, Any]:
         return dict(client.get(f"/v1/jobs/{market.job}/trust").json())
 
 
-def test_strangers_have_the_figures_counted_once_a_while(new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strangers_have_the_figures_counted_once_a_while(
+    new_market: NewMarket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seconds, load_trust = [0.0], trust_figures.load_trust
 
     def count(reader: RowReader, job: Job) -> TrustView:
         seconds[0] += 1.0  # it takes a second of the share's clock
         return load_trust(reader, job)
 
-    market = new_floor(rounds=2, audit=PLANTED)
+    market = new_market(rounds=2, audit=PLANTED)
     workers = [market.worker() for _ in range(3)]
     monkeypatch.setattr(trust_figures, "load_trust", count)
     app = create_app(market.context, nullcontext)
@@ -67,8 +69,8 @@ def planted(market: MarketFixture, auditor: SimAuditor) -> None:
     assert auditor.work() == 1
 
 
-def test_known_answers_confirm_honest_work_without_any_audit(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=3, audit=PLANTED)
+def test_known_answers_confirm_honest_work_without_any_audit(new_market: NewMarket) -> None:
+    market = new_market(rounds=3, audit=PLANTED)
     workers = [market.worker() for _ in range(3)]
     auditor = SimAuditor(market)
     planted(market, auditor)
@@ -83,8 +85,8 @@ def test_known_answers_confirm_honest_work_without_any_audit(new_floor: NewFloor
     check_books(market)
 
 
-def test_a_quorum_of_liars_is_found_by_a_known_answer(new_floor: NewFloor) -> None:
-    market = new_floor(audit=PLANTED)
+def test_a_quorum_of_liars_is_found_by_a_known_answer(new_market: NewMarket) -> None:
+    market = new_market(audit=PLANTED)
     liars, honest = [market.worker(LIE), market.worker(LIE)], market.worker()
     auditor = SimAuditor(market)
     planted(market, auditor)
@@ -105,8 +107,8 @@ def test_a_quorum_of_liars_is_found_by_a_known_answer(new_floor: NewFloor) -> No
     check_books(market)
 
 
-def test_a_lone_liar_is_caught_by_the_vote(new_floor: NewFloor) -> None:
-    market = new_floor(audit=PLANTED)
+def test_a_lone_liar_is_caught_by_the_vote(new_market: NewMarket) -> None:
+    market = new_market(audit=PLANTED)
     market.worker(LIE), market.worker(), market.worker()
     planted(market, SimAuditor(market))
     market.play()
@@ -116,8 +118,8 @@ def test_a_lone_liar_is_caught_by_the_vote(new_floor: NewFloor) -> None:
 
 
 @FULL
-def test_an_auditor_that_errs_accuses_nobody(new_floor: NewFloor) -> None:
-    market = new_floor(audit=PLANTED)
+def test_an_auditor_that_errs_accuses_nobody(new_market: NewMarket) -> None:
+    market = new_market(audit=PLANTED)
     workers = [market.worker() for _ in range(3)]
     auditor = SimAuditor(market, LIE)
     planted(market, auditor)
@@ -131,8 +133,8 @@ def test_an_auditor_that_errs_accuses_nobody(new_floor: NewFloor) -> None:
 
 
 @FULL
-def test_drawn_audits_count_beside_planted_tasks(new_floor: NewFloor) -> None:
-    market = new_floor(audit={"probability": 1.0})
+def test_drawn_audits_count_beside_planted_tasks(new_market: NewMarket) -> None:
+    market = new_market(audit={"probability": 1.0})
     market.worker(LIE), market.worker(LIE), market.worker()
     market.until(lambda: audits_of(market))
     SimAuditor(market).work()
@@ -142,8 +144,8 @@ def test_drawn_audits_count_beside_planted_tasks(new_floor: NewFloor) -> None:
 
 
 @FULL
-def test_a_planted_task_answered_before_its_audit_does_not_count(new_floor: NewFloor) -> None:
-    market = new_floor(audit=PLANTED)
+def test_a_planted_task_answered_before_its_audit_does_not_count(new_market: NewMarket) -> None:
+    market = new_market(audit=PLANTED)
     market.worker(), market.worker(), market.worker()
     auditor = SimAuditor(market)
     market.gather()
@@ -156,8 +158,8 @@ def test_a_planted_task_answered_before_its_audit_does_not_count(new_floor: NewF
     assert fetch_trust(market)["planted"]["tasks"] == 0
 
 
-def test_one_auditor_at_a_time_plants_and_keeps_to_its_answer(new_floor: NewFloor) -> None:
-    market = new_floor(audit=PLANTED)
+def test_one_auditor_at_a_time_plants_and_keeps_to_its_answer(new_market: NewMarket) -> None:
+    market = new_market(audit=PLANTED)
     market.worker(), market.worker(), market.worker()
     market.gather()
     first, second = SimAuditor(market), SimAuditor(market, name="another")

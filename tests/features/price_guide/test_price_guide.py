@@ -12,7 +12,7 @@ from gradmarket.price_guide import DAYS, GFLOP, compute_gflop_price, describe_gu
 from requester.app import create_app
 from requester.features import api_tokens, price_guide
 from requester.store.tables import Job
-from tests.requester.conftest import NewFloor
+from tests.requester.conftest import NewMarket
 from tests.requester.market_fixture import PRICE
 
 GRAD = 10**18
@@ -44,8 +44,8 @@ def test_the_price_guide_of_a_new_market_names_the_missing_prices(
     assert describe_guidance(amounts(*paid), [], Amount(1), operations, LOCAL_TOKEN) == said
 
 
-def test_the_guide_has_jobs_that_paid_and_each_worker_s_least(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=1)
+def test_the_guide_has_jobs_that_paid_and_each_worker_s_least(new_market: NewMarket) -> None:
+    market = new_market(rounds=1)
     honest = [market.worker() for _ in range(3)]
     market.play()
     market.also("00000000000000bb", 8, price=str(3 * PRICE), rounds=1)

@@ -23,7 +23,7 @@ from gradmarket.market.terms import Digest
 from gradmarket.market.wire.poll import FaultKind
 from gradmarket.runner import Runner
 from graphdoc.encoding import canonical
-from tests.worker.conftest import SPEC, MakeBench, offer, some_rows
+from tests.worker.conftest import SPEC, MakeExecutor, offer, some_rows
 from worker.features import fault_reports
 from worker.features.private.own_rows import OwnRows
 from worker.settings import WorkerSettings
@@ -137,12 +137,12 @@ def test_rows_differ_from_round_to_round_and_from_holder_to_holder(tmp_path: Pat
 
 @pytest.mark.parametrize("uplink", ["fp32", "int8", "two_bit"])
 def test_an_honest_answer_is_within_the_bound_whatever_its_rows(
-    tmp_path: Path, make_bench: MakeBench, private: Publication, uplink: str
+    tmp_path: Path, make_executor: MakeExecutor, private: Publication, uplink: str
 ) -> None:
     """Rows a thousand times as large give a gradient far beyond the bound; the answer is scaled down to it."""
     private = private.model_copy(update={"spec": spec(uplink={"codec": uplink})})
     own = packed(tmp_path / "rows", x=1000 * np.random.default_rng(0).standard_normal((32, 4)).astype(np.float32))
-    bench: Executor = make_bench(LIMITS, None, None, own)
+    bench: Executor = make_executor(LIMITS, None, None, own)
     asked = offer(private)
     payload, _ = bench.work(private, asked)
     info = bench._load_document(private)
@@ -151,9 +151,11 @@ def test_an_honest_answer_is_within_the_bound_whatever_its_rows(
     assert found.norm > 0.3
 
 
-def test_a_worker_without_rows_refuses_the_job_before_it_computes(make_bench: MakeBench, private: Publication) -> None:
+def test_a_worker_without_rows_refuses_the_job_before_it_computes(
+    make_executor: MakeExecutor, private: Publication
+) -> None:
     with pytest.raises(Refused, match="this worker has none"):
-        make_bench(LIMITS).check_task_fits(private)
+        make_executor(LIMITS).check_task_fits(private)
 
 
 def test_the_fault_of_a_private_job_has_nothing_of_the_rows(private: Publication) -> None:

@@ -55,8 +55,8 @@ def answered_by(market: MarketFixture, number: int) -> list[str]:
 
 
 @FULL
-def test_each_holder_answers_once_in_a_round(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(data=listed(3), rounds=3, tasks_per_round=3)
+def test_each_holder_answers_once_in_a_round(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(3), rounds=3, tasks_per_round=3)
     three = [holder(market, rows=10) for _ in range(3)]
     market.play()
     assert market.state() == JobState.FINISHED
@@ -67,8 +67,8 @@ def test_each_holder_answers_once_in_a_round(new_floor) -> None:  # type: ignore
 
 
 @FULL
-def test_a_round_takes_some_of_the_holders(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(data=listed(5), rounds=8, tasks_per_round=2)
+def test_a_round_takes_some_of_the_holders(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(5), rounds=8, tasks_per_round=2)
     five = [holder(market) for _ in range(5)]
     market.play()
     assert market.state() == JobState.FINISHED
@@ -78,8 +78,8 @@ def test_a_round_takes_some_of_the_holders(new_floor) -> None:  # type: ignore[n
     assert {worker for workers in rounds for worker in workers} <= {one.address for one in five}
 
 
-def test_workers_without_rows_get_no_task_and_no_reservation(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(data=listed(1), rounds=2)
+def test_workers_without_rows_get_no_task_and_no_reservation(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(1), rounds=2)
     honest = holder(market)
     strangers = [market.worker(reserved=0) for _ in range(5)] + [market.worker()]
     with market.reading() as reader:
@@ -92,16 +92,16 @@ def test_workers_without_rows_get_no_task_and_no_reservation(new_floor) -> None:
     assert {replica.worker for replica in market.replicas()} == {honest.address}
 
 
-def test_a_worker_without_announced_rows_gets_its_reason_to_wait(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(data=listed(2), tasks_per_round=2)
+def test_a_worker_without_announced_rows_gets_its_reason_to_wait(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(2), tasks_per_round=2)
     holder(market, IDLE)
     absent = market.worker()
     market.gather()
     assert "announced no rows of its own" in absent.waiting
 
 
-def test_a_job_without_its_holders_names_the_command_for_them(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(data=listed(2), tasks_per_round=2)
+def test_a_job_without_its_holders_names_the_command_for_them(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(2), tasks_per_round=2)
     assert market.why_waiting() == (
         f"no holder's worker is here, 0 of 2 holders have joined: "
         f"`gradmarket worker run --dataset FOLDER --for {market.job}`"
@@ -111,8 +111,8 @@ def test_a_job_without_its_holders_names_the_command_for_them(new_floor) -> None
     assert "no holder's worker" not in market.why_waiting()
 
 
-def test_a_holder_that_leaves_is_replaced(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(data=listed(3), rounds=1, tasks_per_round=2)
+def test_a_holder_that_leaves_is_replaced(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(3), rounds=1, tasks_per_round=2)
     idle = holder(market, IDLE)
     others = [holder(market) for _ in range(2)]
     market.play(passes=120)
@@ -124,8 +124,8 @@ def test_a_holder_that_leaves_is_replaced(new_floor) -> None:  # type: ignore[no
 @pytest.mark.parametrize(
     "spoiled", leave_to_full([filled("w", np.nan), filled("w", np.inf), scaled(1e6), filled("loss", np.nan)])
 )
-def test_an_answer_beyond_the_bounds_is_not_paid_and_stops_nothing(new_floor, spoiled) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(data=listed(3), rounds=2, tasks_per_round=2, norm_bound=100.0)
+def test_an_answer_beyond_the_bounds_is_not_paid_and_stops_nothing(new_market, spoiled) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(3), rounds=2, tasks_per_round=2, norm_bound=100.0)
     cheat = holder(market, spoiled)
     others = [holder(market) for _ in range(2)]
     market.play(passes=120)
@@ -146,9 +146,9 @@ def test_an_answer_beyond_the_bounds_is_not_paid_and_stops_nothing(new_floor, sp
         (filled("loss", 2.0**41), "loss"),
     ],
 )
-def test_a_refusal_does_not_publish_the_gradient_s_norm(new_floor, spoiled, said) -> None:  # type: ignore[no-untyped-def]
+def test_a_refusal_does_not_publish_the_gradient_s_norm(new_market, spoiled, said) -> None:  # type: ignore[no-untyped-def]
     """The norm is computed from the holder's rows; verdicts, tasks and events are for everybody."""
-    market = new_floor(data=listed(2), rounds=1, norm_bound=100.0)
+    market = new_market(data=listed(2), rounds=1, norm_bound=100.0)
     holder(market, spoiled)
     market.until(lambda: market.replicas() and market.replicas()[0].state == ReplicaState.REJECTED)
     told = [row.reason for row in (*market.replicas(), *market.tasks())]
@@ -158,8 +158,8 @@ def test_a_refusal_does_not_publish_the_gradient_s_norm(new_floor, spoiled, said
 
 
 @FULL
-def test_five_cheats_on_the_list_do_not_pause_the_job(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(data=listed(6), rounds=2, norm_bound=100.0)
+def test_five_cheats_on_the_list_do_not_pause_the_job(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(6), rounds=2, norm_bound=100.0)
     for _ in range(5):
         holder(market, scaled(1e6))
     honest = holder(market)
@@ -168,9 +168,9 @@ def test_five_cheats_on_the_list_do_not_pause_the_job(new_floor) -> None:  # typ
     assert market.earned() == {honest.address: 2 * PRICE}
 
 
-def test_money_is_reserved_for_another_holder_where_one_is_refused(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_money_is_reserved_for_another_holder_where_one_is_refused(new_market) -> None:  # type: ignore[no-untyped-def]
     """Neither the refused holder nor those that answered in the round fill the free place."""
-    market = new_floor(data=listed(3), rounds=1, tasks_per_round=2, norm_bound=100.0)
+    market = new_market(data=listed(3), rounds=1, tasks_per_round=2, norm_bound=100.0)
     cheat, honest = holder(market, scaled(1e6)), holder(market)
     late = join(market, market.worker(reserved=0))
     market.until(lambda: market.earned() and market.replicas(cheat)[-1].state == ReplicaState.REJECTED)
@@ -181,8 +181,8 @@ def test_money_is_reserved_for_another_holder_where_one_is_refused(new_floor) ->
     assert honest.address in market.earned()
 
 
-def test_one_holder_that_reports_a_fault_does_not_pause_the_job(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(data=listed(2), rounds=1)
+def test_one_holder_that_reports_a_fault_does_not_pause_the_job(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(2), rounds=1)
     one, other = holder(market), holder(market)
     market.gather()
     (taker,) = (worker for worker in (one, other) if worker.held)
@@ -198,8 +198,8 @@ def test_one_holder_that_reports_a_fault_does_not_pause_the_job(new_floor) -> No
     assert market.state() == JobState.FINISHED
 
 
-def test_no_private_task_is_audited_and_no_answer_is_served(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(data=listed(1), rounds=2)
+def test_no_private_task_is_audited_and_no_answer_is_served(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(1), rounds=2)
     holder(market)
     market.until(lambda: market.tasks()[0].payload)
     assert not market.all(Audit)
@@ -214,8 +214,8 @@ def test_no_private_task_is_audited_and_no_answer_is_served(new_floor) -> None: 
         named_blobs.check_spec(market.context, reading, "requester")
 
 
-def test_an_open_jobs_answer_is_no_holders(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(rounds=2)
+def test_an_open_jobs_answer_is_no_holders(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(rounds=2)
     for _ in range(3):
         market.worker()
     market.until(lambda: market.tasks()[0].payload)
@@ -223,10 +223,10 @@ def test_an_open_jobs_answer_is_no_holders(new_floor) -> None:  # type: ignore[n
         assert not visibility.load_access(reader, market.tasks()[0].payload).holders
 
 
-def test_answers_weigh_as_rows_up_to_a_cap(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_answers_weigh_as_rows_up_to_a_cap(new_market) -> None:  # type: ignore[no-untyped-def]
     """A claim of a billion rows weighs as the cap's number, and the round merged again gives the same."""
     data = listed(2, rows_cap=30, least_rows=1)
-    market = new_floor(data=data, rounds=2, tasks_per_round=2)
+    market = new_market(data=data, rounds=2, tasks_per_round=2)
     answers = {}
 
     def keep_answer(name: str, value: float) -> Behaviour:
@@ -242,15 +242,15 @@ def test_answers_weigh_as_rows_up_to_a_cap(new_floor) -> None:  # type: ignore[n
     np.testing.assert_allclose(after, before - np.float32(0.125 * mean), rtol=1e-6)
 
 
-def test_a_holder_s_first_row_count_stands(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(data=listed(1))
+def test_a_holder_s_first_row_count_stands(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(1))
     one = holder(market, rows=10)
     with market.context.begin() as work:
         assert holder_rows.record_holder(work, market.job, one.address, 1000, market.clock()) == (10, False)
 
 
-def test_weighted_rounds_are_merged_again_after_a_crash(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(data=listed(2, rows_cap=30), rounds=3, tasks_per_round=2)
+def test_weighted_rounds_are_merged_again_after_a_crash(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(2, rows_cap=30), rounds=3, tasks_per_round=2)
     holder(market, rows=3), holder(market, rows=20)
     market.until(lambda: len(market.rounds()) > 1)
     market.crash()
@@ -374,8 +374,8 @@ def test_an_untold_number_of_rows_weighs_least() -> None:
 NOISED = {"noise_multiplier": 2.0, "epsilon": 4.0, "delta": 1e-3}
 
 
-def test_a_job_with_a_privacy_budget_ends_at_its_epsilon_and_publishes_no_loss(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(data=listed(2), rounds=50, tasks_per_round=2, privacy=NOISED, norm_bound=5.0)
+def test_a_job_with_a_privacy_budget_ends_at_its_epsilon_and_publishes_no_loss(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(2), rounds=50, tasks_per_round=2, privacy=NOISED, norm_bound=5.0)
     holder(market), holder(market)
     market.play(passes=120)
     assert market.state() == JobState.FINISHED
@@ -388,11 +388,11 @@ def test_a_job_with_a_privacy_budget_ends_at_its_epsilon_and_publishes_no_loss(n
 
 
 @FULL
-def test_a_job_with_a_budget_of_a_row_ends_at_its_epsilon(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_job_with_a_budget_of_a_row_ends_at_its_epsilon(new_market) -> None:  # type: ignore[no-untyped-def]
     """A holder of the fewest rows, one step's, uses each in every round."""
     per_row = {"clip_norm": 1.0, "noise_multiplier": 2.0, "epsilon": 4.0, "delta": 1e-3}
     step = {"kind": "gradient", "rows": 8, "per_row": per_row}
-    market = new_floor(data=listed(2, least_rows=8), rounds=50, tasks_per_round=2, step=step, norm_bound=5.0)
+    market = new_market(data=listed(2, least_rows=8), rounds=50, tasks_per_round=2, step=step, norm_bound=5.0)
     holder(market), holder(market)
     market.play(passes=120)
     assert market.state() == JobState.FINISHED
@@ -400,8 +400,8 @@ def test_a_job_with_a_budget_of_a_row_ends_at_its_epsilon(new_floor) -> None:  #
     assert "of epsilon 4 of a row is spent" in market.the_job().reason
 
 
-def test_the_noise_is_the_services_and_the_same_when_a_round_is_merged_again(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(data=listed(2), rounds=4, tasks_per_round=2, privacy=NOISED, norm_bound=5.0)
+def test_the_noise_is_the_services_and_the_same_when_a_round_is_merged_again(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(2), rounds=4, tasks_per_round=2, privacy=NOISED, norm_bound=5.0)
     ends = Behaviour(lambda answer, _address: answer | {"w": np.zeros(4, np.float32)})
     holder(market, ends), holder(market, ends)
     market.until(lambda: len(market.rounds()) > 1)
@@ -447,9 +447,9 @@ def test_worth_is_refused_where_it_cannot_be_measured(changed: dict[str, Any], w
         JobSpec.model_validate(WORTH | changed)
 
 
-def test_other_answers_of_a_round_get_other_noise(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_other_answers_of_a_round_get_other_noise(new_market) -> None:  # type: ignore[no-untyped-def]
     """A restored service has the round answered again: with the same noise, the difference of both models has none."""
-    market = new_floor(data=listed(2), rounds=2, tasks_per_round=2, privacy=NOISED, norm_bound=5.0)
+    market = new_market(data=listed(2), rounds=2, tasks_per_round=2, privacy=NOISED, norm_bound=5.0)
     holder(market), holder(market)
     market.until(lambda: len(market.rounds()) > 1)
 
@@ -482,8 +482,8 @@ def brought(market: MarketFixture, worker: SimWorker) -> Digest:
     return held.root
 
 
-def test_an_answer_that_is_never_booked_is_served_to_nobody_and_dropped(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(data=listed(2), rounds=1)
+def test_an_answer_that_is_never_booked_is_served_to_nobody_and_dropped(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(2), rounds=1)
     one = holder(market, WITHHOLDER)
     market.gather(one)
     digest = brought(market, one)
@@ -498,15 +498,15 @@ def test_an_answer_that_is_never_booked_is_served_to_nobody_and_dropped(new_floo
     assert market.all(UnneededBlob) == []
 
 
-def test_an_answer_that_is_refused_is_no_blob(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(data=listed(1), rounds=1, norm_bound=100.0)
+def test_an_answer_that_is_refused_is_no_blob(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(1), rounds=1, norm_bound=100.0)
     cheat = holder(market, replace(scaled(1e6), uploads=False))
     market.gather()
     assert not market.context.blobs.has(brought(market, cheat))
 
 
-def test_an_answer_that_comes_again_after_the_crash_is_paid(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = new_floor(data=listed(1), rounds=1)
+def test_an_answer_that_comes_again_after_the_crash_is_paid(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(1), rounds=1)
     one = holder(market)
     market.gather()
     brought(market, one)

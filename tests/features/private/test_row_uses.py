@@ -23,7 +23,7 @@ from gradmarket.market.terms import Digest, Hash
 from gradmarket.runner import Runner
 from graphdoc.encoding import canonical
 from tests.lanes import FULL, leave_to_full
-from tests.worker.conftest import SPEC, MakeBench, offer, some_rows
+from tests.worker.conftest import SPEC, MakeExecutor, offer, some_rows
 from worker.features.private.holder_files import RowUsesFolder
 from worker.features.private.own_rows import OwnRows
 from worker.features.private.row_uses import CountedRows, RowBudget, RowUses
@@ -186,11 +186,11 @@ def test_a_dataset_in_pieces_too_small_for_the_job_is_refused(tmp_path: Path, ru
 
 
 def test_the_same_offer_gets_other_noise_each_time_and_then_nothing(
-    tmp_path: Path, make_bench: MakeBench, counted: Publication
+    tmp_path: Path, make_executor: MakeExecutor, counted: Publication
 ) -> None:
     """A cheating market asks for one round again and again, to average the noise away, or to compare two answers."""
     own = packed(tmp_path / "rows", tmp_path / "uses", rows=8 * 2)
-    bench: Executor = make_bench(LIMITS, None, None, own)
+    bench: Executor = make_executor(LIMITS, None, None, own)
     asked, answers = offer(counted), []
     bench.effort(counted)
     for _ in range(2 * USES):
@@ -204,10 +204,10 @@ def test_the_same_offer_gets_other_noise_each_time_and_then_nothing(
 
 
 def test_an_answer_of_a_private_job_has_no_loss_and_a_noised_gradient(
-    tmp_path: Path, make_bench: MakeBench, counted: Publication
+    tmp_path: Path, make_executor: MakeExecutor, counted: Publication
 ) -> None:
     own = packed(tmp_path / "rows", tmp_path / "uses")
-    bench: Executor = make_bench(LIMITS, None, None, own)
+    bench: Executor = make_executor(LIMITS, None, None, own)
     asked = offer(counted)
     payload, _ = bench.work(counted, asked)
     tensors = bench.gradient(counted, asked, payload)
@@ -254,7 +254,7 @@ def test_rows_are_drawn_by_chance_from_all_partitions_and_each_step_counts(
 
 
 def test_a_service_that_names_the_seed_has_no_part_in_the_draw(
-    tmp_path: Path, make_bench: MakeBench, drawn: Publication
+    tmp_path: Path, make_executor: MakeExecutor, drawn: Publication
 ) -> None:
     """One offer, with one seed, to one worker and its twin: draws do not follow from the service's messages. A known
     draw discloses far more of a row than is counted (tests/market/test_sampled_privacy.py)."""
@@ -266,7 +266,7 @@ def test_a_service_that_names_the_seed_has_no_part_in_the_draw(
         for step in own.counted.take(drawn)
     ]
     assert len(set(draws)) == 16
-    bench, asked = make_bench(LIMITS, None, None, twins[0]), offer(drawn)
+    bench, asked = make_executor(LIMITS, None, None, twins[0]), offer(drawn)
     answers = [bench.work(drawn, asked)[0] for _ in range(2)]
     assert answers[0] != answers[1]
     assert {len(answer) for answer in answers} == {len(answers[0])}

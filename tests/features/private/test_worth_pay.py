@@ -47,12 +47,12 @@ def evaluated() -> tuple[Published, Packed]:
     return export_module(Scaling(), nn.functional.mse_loss, rows), pack_dataset(rows, Cut(rows=100, held_out=0.5))
 
 
-def floor_of(new_floor: Any, count: int, document: bytes = b"", **spec: Any) -> MarketFixture:
+def open_worth_market(new_market: Any, count: int, document: bytes = b"", **spec: Any) -> MarketFixture:
     """Returns a private job of `count` holders that is paid by worth, its evaluation a real document over real rows."""
     made, packed = evaluated()
     document = document or made.document
     blobs = [document, packed.body, *packed.files.values()]
-    market: MarketFixture = new_floor(
+    market: MarketFixture = new_market(
         **{
             "data": listed(count, manifest=packed.digest),
             "evaluation": {"partition": "test", "metric": "loss"},
@@ -69,8 +69,8 @@ def floor_of(new_floor: Any, count: int, document: bytes = b"", **spec: Any) -> 
 
 
 @FULL
-def test_an_answer_that_lowers_the_loss_is_paid_more_and_others_the_floor(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = floor_of(new_floor, 4, rounds=1)
+def test_an_answer_that_lowers_the_loss_is_paid_more_and_others_the_floor(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = open_worth_market(new_market, 4, rounds=1)
     honest = [holder(market) for _ in range(2)]
     idle, flipped = holder(market, scaled(0.0)), holder(market, SIGN_FLIP)
     market.play()
@@ -86,9 +86,9 @@ def test_an_answer_that_lowers_the_loss_is_paid_more_and_others_the_floor(new_fl
 
 
 @FULL
-def test_a_worker_that_sends_the_last_update_back_is_paid_the_floor(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_a_worker_that_sends_the_last_update_back_is_paid_the_floor(new_market) -> None:  # type: ignore[no-untyped-def]
     """From the second round on: before there is no update to send."""
-    market = floor_of(new_floor, 3, rounds=4)
+    market = open_worth_market(new_market, 3, rounds=4)
 
     def last_update(answer: dict[str, np.ndarray], _address: str) -> dict[str, np.ndarray]:
         done = [row for row in market.rounds() if row.updated]
@@ -110,8 +110,8 @@ def market_parameters(market: MarketFixture, digest: str) -> np.ndarray:
     return tensors.unpack_tensors(market.context.blobs.read(Digest(digest)))["w"]
 
 
-def test_a_reservation_covers_the_ceiling_and_a_promise_names_the_floor(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = floor_of(new_floor, 2)
+def test_a_reservation_covers_the_ceiling_and_a_promise_names_the_floor(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = open_worth_market(new_market, 2)
     enough, short = (market.worker(reserved=units) for units in (CEILING, CEILING - 1))
     for one in (enough, short):
         with market.context.begin() as work:
@@ -126,8 +126,8 @@ def test_a_reservation_covers_the_ceiling_and_a_promise_names_the_floor(new_floo
     assert standing.in_flight == CEILING
 
 
-def test_nobody_is_paid_beyond_its_reservation(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = floor_of(new_floor, 2, rounds=1)
+def test_nobody_is_paid_beyond_its_reservation(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = open_worth_market(new_market, 2, rounds=1)
     both = [holder(market) for _ in range(2)]
     market.gather()
     paid = both[0].address
@@ -140,16 +140,16 @@ def test_nobody_is_paid_beyond_its_reservation(new_floor) -> None:  # type: igno
     check_books(market)
 
 
-def test_an_answer_of_unmeasured_worth_is_paid_the_floor_with_an_event(new_floor) -> None:  # type: ignore[no-untyped-def]
-    market = floor_of(new_floor, 2, rounds=1, document=b"no document")
+def test_an_answer_of_unmeasured_worth_is_paid_the_floor_with_an_event(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = open_worth_market(new_market, 2, rounds=1, document=b"no document")
     both = [holder(market) for _ in range(2)]
     market.until(lambda: market.events("worth_unmeasured"))
     assert market.earned() == {one.address: FLOOR for one in both}
     assert not market.events("paid_by_worth")
 
 
-def test_a_crash_between_pay_and_close_pays_once(new_floor, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    market = floor_of(new_floor, 2, rounds=1)
+def test_a_crash_between_pay_and_close_pays_once(new_market, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    market = open_worth_market(new_market, 2, rounds=1)
     both = [holder(market) for _ in range(2)]
 
     def killed(*_args: Any) -> Any:
@@ -169,10 +169,10 @@ def test_a_crash_between_pay_and_close_pays_once(new_floor, monkeypatch) -> None
 
 
 @FULL
-def test_two_runs_measure_the_same(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_two_runs_measure_the_same(new_market) -> None:  # type: ignore[no-untyped-def]
     told = []
     for _ in range(2):
-        market = floor_of(new_floor, 3, rounds=2)
+        market = open_worth_market(new_market, 3, rounds=2)
         for behaviour in (HONEST, scaled(0.5), SIGN_FLIP):
             holder(market, behaviour)
         market.play()

@@ -19,7 +19,7 @@ from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.test_verdicts_replayed import found, shown
 from tests.requester.test_without_auditor import wait_for_an_auditor
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 LIE = scaled(3.0)
 LATE_S = seat_rules.AUDITED_WITHIN_S + 10.0
 
@@ -28,9 +28,9 @@ CERTAIN = 1.0 - 1e-9
 """A share of audits, and of hidden seats in their place, that is not referred before the acceptance."""
 
 
-def outgrow(new_floor: NewFloor, honest: int, liars: int = 0) -> tuple[MarketFixture, SimAuditor]:
+def outgrow(new_market: NewMarket, honest: int, liars: int = 0) -> tuple[MarketFixture, SimAuditor]:
     """Returns a market with proven workers and an auditor that leaves the first round's audits for too long."""
-    market, auditor = open_job(new_floor, rounds=5, replication={"audit": CERTAIN})
+    market, auditor = open_job(new_market, rounds=5, replication={"audit": CERTAIN})
     known = [market.worker() for _ in range(honest + liars)]
     prove(market, *known)
     market.until(lambda: audits_of(market))
@@ -54,8 +54,8 @@ def decided(market: MarketFixture) -> Task:
 
 
 @FULL
-def test_a_seat_more_replaces_late_audits_and_all_four_are_paid(new_floor: NewFloor) -> None:
-    market, auditor = outgrow(new_floor, honest=5)
+def test_a_seat_more_replaces_late_audits_and_all_four_are_paid(new_market: NewMarket) -> None:
+    market, auditor = outgrow(new_market, honest=5)
     task = decided(market)
     assert (task.plan.first_wave, task.plan.quorum, task.plan.audit) == (4, 4, 0.0)
     market.until(lambda: market.all(Task, Task.id == task.id)[0].state in (TaskState.ACCEPTED, TaskState.FINAL))
@@ -64,12 +64,12 @@ def test_a_seat_more_replaces_late_audits_and_all_four_are_paid(new_floor: NewFl
     assert states == [ReplicaState.PAYABLE] * 4
     auditor.play()
     assert market.state() == JobState.FINISHED
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=5)
+    assert market.final_parameters() == clean_parameters(new_market, rounds=5)
     check_books(market)
 
 
-def test_a_ring_that_holds_three_of_four_seats_is_found_by_the_fourth(new_floor: NewFloor) -> None:
-    market, auditor = outgrow(new_floor, honest=1, liars=3)
+def test_a_ring_that_holds_three_of_four_seats_is_found_by_the_fourth(new_market: NewMarket) -> None:
+    market, auditor = outgrow(new_market, honest=1, liars=3)
     task = decided(market)
     assert (task.plan.first_wave, task.state) == (4, TaskState.REFERRED)
     auditor.work(), auditor.work()
@@ -80,8 +80,8 @@ def test_a_ring_that_holds_three_of_four_seats_is_found_by_the_fourth(new_floor:
     assert ends == {ReplicaState.REJECTED}
 
 
-def test_a_hidden_seat_s_lease_looks_like_a_vote_s(new_floor: NewFloor) -> None:
-    market, _ = outgrow(new_floor, honest=4)
+def test_a_hidden_seat_s_lease_looks_like_a_vote_s(new_market: NewMarket) -> None:
+    market, _ = outgrow(new_market, honest=4)
     market.gather()
     leases = [held.lease.model_dump() for worker in market.workers for held in worker.held.values()]
     hidden = [lease for lease in leases if lease["offer"]["round"] == 1]
@@ -94,20 +94,20 @@ def test_a_hidden_seat_s_lease_looks_like_a_vote_s(new_floor: NewFloor) -> None:
 
 
 @FULL
-def test_where_the_auditor_keeps_up_or_the_deposit_ends_there_is_no_hidden_seat(new_floor: NewFloor) -> None:
-    market, auditor = outgrow(new_floor, honest=4)
+def test_where_the_auditor_keeps_up_or_the_deposit_ends_there_is_no_hidden_seat(new_market: NewMarket) -> None:
+    market, auditor = outgrow(new_market, honest=4)
     with market.context.begin() as work:
         work.get_one(Job, market.job).deposited = 5 * 3 * PRICE
     assert (decided(market).plan.first_wave, decided(market).plan.audit) == (3, 1.0)
-    market, auditor = open_job(new_floor, rounds=5, replication={"audit": CERTAIN})
+    market, auditor = open_job(new_market, rounds=5, replication={"audit": CERTAIN})
     prove(market, *(market.worker() for _ in range(4)))
     market.until(lambda: audits_of(market))
     auditor.work()
     assert (decided(market).plan.first_wave, decided(market).plan.audit) == (3, pytest.approx(CERTAIN))
 
 
-def test_a_panel_of_another_job_that_nobody_completes_makes_no_auditor_late(new_floor: NewFloor) -> None:
-    market, _ = open_job(new_floor, rounds=5, replication={"audit": CERTAIN})
+def test_a_panel_of_another_job_that_nobody_completes_makes_no_auditor_late(new_market: NewMarket) -> None:
+    market, _ = open_job(new_market, rounds=5, replication={"audit": CERTAIN})
     prove(market, *(market.worker() for _ in range(4)))
     market.until(lambda: audits_of(market))
     other, now = "00000000000000bb", market.clock()
@@ -129,9 +129,9 @@ def test_seats_are_hidden_as_often_as_audits_were_drawn(rate: float) -> None:
     assert sum(drawn) / 2000 == pytest.approx(rate, abs=0.03)
 
 
-def vote_without_auditor(new_floor: NewFloor, honest: int, liars: int, **spec: object) -> MarketFixture:
+def vote_without_auditor(new_market: NewMarket, honest: int, liars: int, **spec: object) -> MarketFixture:
     """Proven workers of a class for which no auditor ever asked; each task but the last rounds' has a hidden seat."""
-    market = new_floor(audited_classes=(), replication={"name": "proven", "audit": CERTAIN}, **{"rounds": 3} | spec)
+    market = new_market(audited_classes=(), replication={"name": "proven", "audit": CERTAIN}, **{"rounds": 3} | spec)
     known = [*(market.worker() for _ in range(honest)), *(market.worker(LIE) for _ in range(liars))]
     prove(market, *known)
     wait_for_an_auditor(market)
@@ -139,8 +139,8 @@ def vote_without_auditor(new_floor: NewFloor, honest: int, liars: int, **spec: o
 
 
 @FULL
-def test_where_no_auditor_exists_a_seat_more_joins_the_vote_of_proven_ones(new_floor: NewFloor) -> None:
-    market = vote_without_auditor(new_floor, honest=5, liars=0)
+def test_where_no_auditor_exists_a_seat_more_joins_the_vote_of_proven_ones(new_market: NewMarket) -> None:
+    market = vote_without_auditor(new_market, honest=5, liars=0)
     market.one_by_one = True
     market.play()
     assert market.state() == JobState.FINISHED
@@ -154,11 +154,11 @@ def test_where_no_auditor_exists_a_seat_more_joins_the_vote_of_proven_ones(new_f
 
 
 @FULL
-def test_two_liars_that_would_win_a_vote_of_three_are_outvoted_by_the_hidden_seat(new_floor: NewFloor) -> None:
-    market = vote_without_auditor(new_floor, honest=4, liars=2, rounds=1)
+def test_two_liars_that_would_win_a_vote_of_three_are_outvoted_by_the_hidden_seat(new_market: NewMarket) -> None:
+    market = vote_without_auditor(new_market, honest=4, liars=2, rounds=1)
     market.play()
     assert market.state() == JobState.FINISHED
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=1)
+    assert market.final_parameters() == clean_parameters(new_market, rounds=1)
     liars = [worker for worker in market.workers if worker.behaviour is LIE]
     assert not set(market.earned()) & {liar.address for liar in liars}
     assert all(evidence(market, liar) <= 8.0 for liar in liars if market.replicas(liar)), "proven no more"
@@ -166,9 +166,9 @@ def test_two_liars_that_would_win_a_vote_of_three_are_outvoted_by_the_hidden_sea
 
 
 @FULL
-def test_a_ring_that_splits_a_hidden_vote_is_outvoted_by_the_next_one(new_floor: NewFloor) -> None:
+def test_a_ring_that_splits_a_hidden_vote_is_outvoted_by_the_next_one(new_market: NewMarket) -> None:
     """Three of four hold no quorum; once others agree with one voice, their equal answers count as outvoted."""
-    market = vote_without_auditor(new_floor, honest=1, liars=3, rounds=1)
+    market = vote_without_auditor(new_market, honest=1, liars=3, rounds=1)
     liars = [worker for worker in market.workers if worker.behaviour is LIE]
     market.until(lambda: market.task().plan.first_wave == 4 and market.task().state != TaskState.OPEN)
     market.take_turns(*liars)
@@ -178,16 +178,16 @@ def test_a_ring_that_splits_a_hidden_vote_is_outvoted_by_the_next_one(new_floor:
     assert market.state() == JobState.FINISHED
     assert market.tasks()[0].state == TaskState.FAILED
     assert {round(evidence(market, liar)) for liar in liars} == {8}
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=1)
+    assert market.final_parameters() == clean_parameters(new_market, rounds=1)
     check_books(market)
 
 
 @FULL
-def test_where_the_voters_or_the_deposit_are_too_few_no_seat_is_added(new_floor: NewFloor) -> None:
-    market = vote_without_auditor(new_floor, honest=3, liars=0)
+def test_where_the_voters_or_the_deposit_are_too_few_no_seat_is_added(new_market: NewMarket) -> None:
+    market = vote_without_auditor(new_market, honest=3, liars=0)
     market.play()
     assert {task.plan.first_wave for task in market.tasks()} == {3}
-    market = vote_without_auditor(new_floor, honest=4, liars=0)
+    market = vote_without_auditor(new_market, honest=4, liars=0)
     with market.context.begin() as work:
         work.get_one(Job, market.job).deposited = 3 * 3 * PRICE
     market.play()

@@ -23,13 +23,13 @@ from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker, key_of
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 
 
-def open_proven(new_floor: NewFloor, **spec: Any) -> tuple[MarketFixture, SimAuditor]:
+def open_proven(new_market: NewMarket, **spec: Any) -> tuple[MarketFixture, SimAuditor]:
     """Returns a market with two proven workers, which vote by two: newcomers get one of a round's two tasks."""
     votes = {"replicas": 2, "audit": 1e-9}
-    market, auditor = open_job(new_floor, tasks_per_round=2, replication=votes, **spec)
+    market, auditor = open_job(new_market, tasks_per_round=2, replication=votes, **spec)
     prove(market, *(market.worker() for _ in range(2)))
     return market, auditor
 
@@ -88,9 +88,9 @@ def play(market: MarketFixture, auditor: SimAuditor, rounds: int, *, done: Calla
 
 
 @FULL
-def test_a_newcomer_is_paid_within_ten_rounds_beside_a_flood_of_two_networks(new_floor: NewFloor) -> None:
+def test_a_newcomer_is_paid_within_ten_rounds_beside_a_flood_of_two_networks(new_market: NewMarket) -> None:
     """All of the flood were there before it, lie always and ask always: money and turns go over networks."""
-    market, auditor = open_proven(new_floor, rounds=12)
+    market, auditor = open_proven(new_market, rounds=12)
     flood = [join(market, f"network {number % 2}", NOISE) for number in range(5)]
     market.gather()
     honest = join(market, "its own")
@@ -103,10 +103,10 @@ def test_a_newcomer_is_paid_within_ten_rounds_beside_a_flood_of_two_networks(new
 @FULL
 @pytest.mark.parametrize("networks", [3, 8, 16])
 def test_a_newcomer_is_paid_within_ten_rounds_beside_leavers_of_any_networks(
-    new_floor: NewFloor, networks: int
+    new_market: NewMarket, networks: int
 ) -> None:
     """Fresh identities take places and answer nothing; each is replaced at once. It comes after they have begun."""
-    market, auditor = open_proven(new_floor, rounds=40)
+    market, auditor = open_proven(new_market, rounds=40)
 
     def join_absent(number: int) -> SimWorker:
         market.workers.remove(leaver := join(market, f"network {number}"))
@@ -135,9 +135,9 @@ def test_a_newcomer_is_paid_within_ten_rounds_beside_leavers_of_any_networks(
 
 @FULL
 @pytest.mark.parametrize("networks", [4, 16])
-def test_a_newcomer_is_paid_within_ten_rounds_behind_a_line_of_leavers(new_floor: NewFloor, networks: int) -> None:
+def test_a_newcomer_is_paid_within_ten_rounds_behind_a_line_of_leavers(new_market: NewMarket, networks: int) -> None:
     """All of them asked before it, each from a network of its own: several are tried in a round."""
-    market, auditor = open_job(new_floor, tasks_per_round=8, rounds=40, replication={"replicas": 2, "audit": 1e-9})
+    market, auditor = open_job(new_market, tasks_per_round=8, rounds=40, replication={"replicas": 2, "audit": 1e-9})
     prove(market, *(market.worker() for _ in range(4)))
     line = [join(market, f"network {number}") for number in range(networks)]
     honest = join(market, "its own")
@@ -159,8 +159,8 @@ def test_a_newcomer_is_paid_within_ten_rounds_behind_a_line_of_leavers(new_floor
     check_books(market)
 
 
-def test_a_leaver_that_names_the_payout_address_of_another_pauses_nobody_of_it(new_floor: NewFloor) -> None:
-    market, _ = open_proven(new_floor, rounds=40)
+def test_a_leaver_that_names_the_payout_address_of_another_pauses_nobody_of_it(new_market: NewMarket) -> None:
+    market, _ = open_proven(new_market, rounds=40)
     honest, leaver = join(market, "its own"), market.worker(payout=address_of(key_of("payout")))
     with market.context.begin() as work:
         work.get_one(Worker, honest.address).payout = address_of(key_of("payout"))
@@ -181,8 +181,8 @@ def test_a_leaver_that_names_the_payout_address_of_another_pauses_nobody_of_it(n
     assert seat_rules.find_pausing_place(its, left) == left[0]
 
 
-def test_no_more_money_is_reserved_than_newcomers_have_turns(new_floor: NewFloor) -> None:
-    market, _ = open_proven(new_floor)
+def test_no_more_money_is_reserved_than_newcomers_have_turns(new_market: NewMarket) -> None:
+    market, _ = open_proven(new_market)
     for number in range(6):
         join(market, f"network {number}", NOISE)
     market.gather()
@@ -191,9 +191,9 @@ def test_no_more_money_is_reserved_than_newcomers_have_turns(new_floor: NewFloor
     assert len(reserve(market)) <= 1, "who has a seat has left the queue"
 
 
-def test_a_flood_of_more_than_a_sample_waits_in_the_queue(new_floor: NewFloor) -> None:
+def test_a_flood_of_more_than_a_sample_waits_in_the_queue(new_market: NewMarket) -> None:
     """Two samples of it differ: a worker in one of them alone is a newcomer as well, and a proven one is found."""
-    market, _ = open_proven(new_floor)
+    market, _ = open_proven(new_market)
     first, proven = join(market, "a network"), join(market, "another")
     prove(market, proven)
     market.gather()
@@ -203,8 +203,8 @@ def test_a_flood_of_more_than_a_sample_waits_in_the_queue(new_floor: NewFloor) -
     assert len(set(due) & (flood | {first.address})) <= 2
 
 
-def test_a_proven_operator_has_money_for_one_wallet_that_earned_nothing(new_floor: NewFloor) -> None:
-    market, _ = open_proven(new_floor)
+def test_a_proven_operator_has_money_for_one_wallet_that_earned_nothing(new_market: NewMarket) -> None:
+    market, _ = open_proven(new_market)
     key = Address("0x" + "11" * 20)
     wallets = [market.worker(reserved=0, payout=key, consent=number) for number in range(1, 6)]
     single, newcomer = join(market, "its own"), join(market, "a third")
@@ -216,9 +216,9 @@ def test_a_proven_operator_has_money_for_one_wallet_that_earned_nothing(new_floo
     assert list_due(market) == []
 
 
-def test_a_proven_operator_holds_one_seat_whatever_its_wallets_ask(new_floor: NewFloor) -> None:
+def test_a_proven_operator_holds_one_seat_whatever_its_wallets_ask(new_market: NewMarket) -> None:
     """The wallet that has the seat wants more than the job pays from then on: it is there no more, and holds it."""
-    market, _ = open_job(new_floor, tasks_per_round=8)
+    market, _ = open_job(new_market, tasks_per_round=8)
     key = Address("0x" + "11" * 20)
     first, second = [market.worker(payout=key, consent=number) for number in (1, 2)]
     singles = [market.worker() for _ in range(5)]
@@ -232,8 +232,8 @@ def test_a_proven_operator_holds_one_seat_whatever_its_wallets_ask(new_floor: Ne
     assert [len(one.held) for one in singles] == [1] * 5
 
 
-def test_a_waiting_newcomer_gets_its_place_and_the_time_until_its_pay(new_floor: NewFloor) -> None:
-    market, auditor = open_proven(new_floor, rounds=4)
+def test_a_waiting_newcomer_gets_its_place_and_the_time_until_its_pay(new_market: NewMarket) -> None:
+    market, auditor = open_proven(new_market, rounds=4)
     play(market, auditor, rounds=1)
     waiting = [join(market, f"network {number}") for number in range(3)]
     market.gather(*waiting)
@@ -246,10 +246,10 @@ def test_a_waiting_newcomer_gets_its_place_and_the_time_until_its_pay(new_floor:
 
 @pytest.mark.parametrize(("network", "whose"), [("another", "it left"), ("its own", "a newcomer of its network left")])
 def test_a_waiting_newcomer_gets_the_operator_of_the_left_place_and_its_wait(
-    new_floor: NewFloor, network: str, whose: str
+    new_market: NewMarket, network: str, whose: str
 ) -> None:
     """The place lapsed, or was given back as failed."""
-    market, _ = open_proven(new_floor, rounds=40)
+    market, _ = open_proven(new_market, rounds=40)
     proven, leaver = list(market.workers), join(market, "its own")
     for _ in range(60):
         leaver.request_work()
@@ -276,8 +276,8 @@ def test_a_waiting_newcomer_gets_the_operator_of_the_left_place_and_its_wait(
 
 
 @pytest.mark.parametrize(("at_risk", "first"), [(16 * PRICE, True), (15 * PRICE, False)])
-def test_a_deposit_has_its_money_and_its_turn_before_a_flood(new_floor: NewFloor, at_risk: int, first: bool) -> None:
-    market, _ = open_proven(new_floor)
+def test_a_deposit_has_its_money_and_its_turn_before_a_flood(new_market: NewMarket, at_risk: int, first: bool) -> None:
+    market, _ = open_proven(new_market)
     for number in range(6):
         join(market, f"network {number}", NOISE)
     backed = join(market, "network 0")

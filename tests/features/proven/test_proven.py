@@ -23,13 +23,13 @@ from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixtur
 from tests.requester.market_workers import SimWorker
 from tests.requester.test_verdicts_replayed import changed, found, shown
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 LIE = scaled(3.0)
 
 
-def open_job(new_floor: NewFloor, proof: int = 16, **spec: Any) -> tuple[MarketFixture, SimAuditor]:
+def open_job(new_market: NewMarket, proof: int = 16, **spec: Any) -> tuple[MarketFixture, SimAuditor]:
     """A job whose auditor has asked for work."""
-    market = new_floor(replication={"name": "proven", "proof": proof} | spec.pop("replication", {}), **spec)
+    market = new_market(replication={"name": "proven", "proof": proof} | spec.pop("replication", {}), **spec)
     auditor = SimAuditor(market)
     assert auditor.claim() is None
     return market, auditor
@@ -52,8 +52,8 @@ def failed(market: MarketFixture) -> set[str]:
     return {row.operator for row in market.all(Reputation) if row.failed_at is not None}
 
 
-def test_a_newcomer_works_alone_and_is_paid_once_the_auditor_found_the_same(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor)
+def test_a_newcomer_works_alone_and_is_paid_once_the_auditor_found_the_same(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market)
     worker = market.worker()
     market.until(lambda: market.task().state == TaskState.REFERRED)
     assert market.earned() == {}
@@ -76,8 +76,8 @@ def agree_once(market: MarketFixture, auditor: SimAuditor) -> SimWorker:
     return honest
 
 
-def test_a_newcomer_that_lies_is_not_paid_and_the_auditors_own_result_is_the_gradient(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=2)
+def test_a_newcomer_that_lies_is_not_paid_and_the_auditors_own_result_is_the_gradient(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=2)
     honest, liar = agree_once(market, auditor), market.worker(LIE)
     prove(market, liar, audits=3)
     market.until(lambda: market.task().state == TaskState.REFERRED)
@@ -87,12 +87,12 @@ def test_a_newcomer_that_lies_is_not_paid_and_the_auditors_own_result_is_the_gra
     assert failed(market) == set()
     assert market.earned() == {honest.address: PRICE}
     assert market.state() == JobState.FINISHED
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=2)
+    assert market.final_parameters() == clean_parameters(new_market, rounds=2)
     check_books(market)
 
 
-def test_an_auditor_that_found_nobody_right_brings_no_gradient(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor)
+def test_an_auditor_that_found_nobody_right_brings_no_gradient(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market)
     liar = market.worker(LIE)
     market.until(lambda: market.task().state == TaskState.REFERRED)
     auditor.work()
@@ -102,8 +102,8 @@ def test_an_auditor_that_found_nobody_right_brings_no_gradient(new_floor: NewFlo
 
 
 @FULL
-def test_a_split_that_no_answer_wins_is_the_auditors_and_its_lone_liars_are_not_barred(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=2, replication={"audit": 1e-9})
+def test_a_split_that_no_answer_wins_is_the_auditors_and_its_lone_liars_are_not_barred(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=2, replication={"audit": 1e-9})
     agree_once(market, auditor)
     liars = [market.worker(scaled(times)) for times in (3.0, 5.0, 7.0)]
     prove(market, *liars)
@@ -113,7 +113,7 @@ def test_a_split_that_no_answer_wins_is_the_auditors_and_its_lone_liars_are_not_
     assert {row.state for row in wrong} == {ReplicaState.REJECTED}
     assert failed(market) == set()
     assert market.state() == JobState.FINISHED
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=2)
+    assert market.final_parameters() == clean_parameters(new_market, rounds=2)
     told = shown(market, market.task())
     assert found(market, told) == set()
     assert Fault.OTHER_TASK_ROOT in found(market, changed(told, "audit", "root", value="blake3:" + "7" * 64))
@@ -134,8 +134,8 @@ def owe(market: MarketFixture, auditor: SimAuditor) -> tuple[SimWorker, Claimed]
     return liar, claimed
 
 
-def test_a_task_whose_payload_no_auditor_brings_is_done_again_without_its_root(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=2)
+def test_a_task_whose_payload_no_auditor_brings_is_done_again_without_its_root(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=2)
     liar, claimed = owe(market, auditor)
     market.lapse(2 * DEADLINES["lease_s"] + DEADLINES["upload_s"] + 1.0)
     assert [task.state for task in market.tasks()][-2:] == [TaskState.FAILED, TaskState.OPEN]
@@ -145,8 +145,8 @@ def test_a_task_whose_payload_no_auditor_brings_is_done_again_without_its_root(n
         auditor.bring(claimed)
 
 
-def test_a_cancelled_job_waits_for_no_auditors_payload(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=2)
+def test_a_cancelled_job_waits_for_no_auditors_payload(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=2)
     liar, _ = owe(market, auditor)
     market.cancel()
     assert market.task().state == TaskState.FAILED
@@ -154,8 +154,8 @@ def test_a_cancelled_job_waits_for_no_auditors_payload(new_floor: NewFloor) -> N
     check_books(market)
 
 
-def test_other_bytes_than_the_auditor_found_are_refused_and_the_right_ones_are_taken(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=2)
+def test_other_bytes_than_the_auditor_found_are_refused_and_the_right_ones_are_taken(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=2)
     owe(market, auditor)
     other = SimAuditor(market, LIE)
     owed = other.claim()
@@ -173,8 +173,8 @@ def test_other_bytes_than_the_auditor_found_are_refused_and_the_right_ones_are_t
 @pytest.mark.parametrize(
     "cost", [GradientCost(PRICE, 0.1), GradientCost(PRICE / 100, 1.0)], ids=["tiny tasks", "dust price"]
 )
-def test_a_proof_of_cheap_answers_gives_no_vote_in_a_dear_job(new_floor: NewFloor, cost: GradientCost) -> None:
-    market, _ = open_job(new_floor)
+def test_a_proof_of_cheap_answers_gives_no_vote_in_a_dear_job(new_market: NewMarket, cost: GradientCost) -> None:
+    market, _ = open_job(new_market)
     ring = [market.worker(LIE) for _ in range(3)]
     prove(market, *ring, cost=cost)
     market.until(lambda: market.task().state == TaskState.REFERRED)
@@ -185,10 +185,10 @@ def test_a_proof_of_cheap_answers_gives_no_vote_in_a_dear_job(new_floor: NewFloo
 @pytest.mark.parametrize(("payers", "votes"), [(["the ring"], 1), (["requester"], 3), (["one", "another"], 1)])
 @pytest.mark.parametrize("own", leave_to_full([0, 3, 4]))
 def test_a_proof_paid_by_other_requesters_alone_gives_no_vote(
-    new_floor: NewFloor, payers: Sequence[str], votes: int, own: int
+    new_market: NewMarket, payers: Sequence[str], votes: int, own: int
 ) -> None:
     """An owner of requesters' tokens pays itself, however dear its own jobs are; four answers here join it."""
-    market, _ = open_job(new_floor)
+    market, _ = open_job(new_market)
     known = [market.worker() for _ in range(3)]
     for payer in payers:
         prove(market, *known, cost=GradientCost(1e24, 1e12, payer))
@@ -198,8 +198,8 @@ def test_a_proof_paid_by_other_requesters_alone_gives_no_vote(
     assert market.task().plan.first_wave == votes
 
 
-def test_a_right_answer_whose_payload_never_comes_is_no_evidence(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor)
+def test_a_right_answer_whose_payload_never_comes_is_no_evidence(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market)
     silent = market.worker(WITHHOLDER)
     auditor.play(passes=4)
     assert [audit.state for audit in audits_of(market)][:1] == [AuditState.PASSED]
@@ -208,8 +208,8 @@ def test_a_right_answer_whose_payload_never_comes_is_no_evidence(new_floor: NewF
 
 
 @FULL
-def test_liars_pause_no_job(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor)
+def test_liars_pause_no_job(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market)
     for _ in range(6):
         market.worker(NOISE)
     auditor.play(passes=8)
@@ -221,8 +221,8 @@ def test_liars_pause_no_job(new_floor: NewFloor) -> None:
     check_books(market)
 
 
-def test_proven_ones_decide_by_unanimity_without_an_audit(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=4, replication={"audit": 1e-9})
+def test_proven_ones_decide_by_unanimity_without_an_audit(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=4, replication={"audit": 1e-9})
     workers = [market.worker() for _ in range(3)]
     prove(market, *workers)
     market.until(lambda: len(market.rounds()) == 3)
@@ -234,8 +234,8 @@ def test_proven_ones_decide_by_unanimity_without_an_audit(new_floor: NewFloor) -
     check_books(market)
 
 
-def test_a_newcomer_without_a_seat_gets_the_newcomers_share(new_floor: NewFloor) -> None:
-    market, _ = open_job(new_floor, tasks_per_round=8)
+def test_a_newcomer_without_a_seat_gets_the_newcomers_share(new_market: NewMarket) -> None:
+    market, _ = open_job(new_market, tasks_per_round=8)
     proven = [market.worker() for _ in range(6)]
     prove(market, *proven)
     newcomers = [market.worker() for _ in range(2)]
@@ -246,8 +246,8 @@ def test_a_newcomer_without_a_seat_gets_the_newcomers_share(new_floor: NewFloor)
 
 
 @FULL
-def test_proven_ones_that_are_too_few_to_vote_go_on_alone(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, proof=1, rounds=3)
+def test_proven_ones_that_are_too_few_to_vote_go_on_alone(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, proof=1, rounds=3)
     workers = [market.worker() for _ in range(2)]
     prove(market, *workers)
     auditor.play()
@@ -264,8 +264,8 @@ def split(market: MarketFixture, auditor: SimAuditor, liars: Sequence[SimWorker]
     market.until(lambda: market.tasks()[0].state == TaskState.ACCEPTED)
 
 
-def test_two_equal_liars_of_three_are_barred_and_the_honest_one_is_paid(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=4, replication={"audit": 1e-9})
+def test_two_equal_liars_of_three_are_barred_and_the_honest_one_is_paid(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=4, replication={"audit": 1e-9})
     liars, honest = [market.worker(LIE), market.worker(LIE)], market.worker()
     split(market, auditor, liars, [honest])
     assert market.earned() == {honest.address: PRICE}
@@ -275,8 +275,8 @@ def test_two_equal_liars_of_three_are_barred_and_the_honest_one_is_paid(new_floo
     check_books(market)
 
 
-def test_a_lone_wrong_answer_costs_pay_and_standing_and_bars_nobody(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=4, replication={"audit": 1e-9})
+def test_a_lone_wrong_answer_costs_pay_and_standing_and_bars_nobody(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=4, replication={"audit": 1e-9})
     liar, honest = market.worker(LIE), [market.worker(), market.worker()]
     split(market, auditor, [liar], honest)
     assert market.earned() == {worker.address: PRICE for worker in honest}
@@ -286,8 +286,8 @@ def test_a_lone_wrong_answer_costs_pay_and_standing_and_bars_nobody(new_floor: N
     check_books(market)
 
 
-def test_a_unanimous_ring_is_barred_by_an_audit_and_its_round_done_again(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=3, replication={"audit": 0.99})
+def test_a_unanimous_ring_is_barred_by_an_audit_and_its_round_done_again(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=3, replication={"audit": 0.99})
     ring = [market.worker(LIE) for _ in range(3)]
     prove(market, *ring)
     market.until(lambda: any(row.state == ReplicaState.PAYABLE for row in market.replicas()))
@@ -298,13 +298,13 @@ def test_a_unanimous_ring_is_barred_by_an_audit_and_its_round_done_again(new_flo
     assert market.state() == JobState.FINISHED
     assert market.earned()[honest.address] >= 3 * PRICE
     assert [event["round"] for event in market.events("rewound")] == [0]
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=3)
+    assert market.final_parameters() == clean_parameters(new_market, rounds=3)
     check_books(market)
 
 
 @FULL
-def test_a_newcomer_takes_no_part_in_a_vote_and_one_task_of_eight(new_floor: NewFloor) -> None:
-    market, auditor = open_job(new_floor, rounds=3, tasks_per_round=8, replication={"audit": 1e-9})
+def test_a_newcomer_takes_no_part_in_a_vote_and_one_task_of_eight(new_market: NewMarket) -> None:
+    market, auditor = open_job(new_market, rounds=3, tasks_per_round=8, replication={"audit": 1e-9})
     proven = [market.worker() for _ in range(6)]
     prove(market, *proven)
     newcomers = [market.worker() for _ in range(4)]
@@ -323,13 +323,13 @@ def test_a_newcomer_takes_no_part_in_a_vote_and_one_task_of_eight(new_floor: New
 
 
 @pytest.mark.parametrize("verifier", ["tolerance", "loss_change"])
-def test_proven_replication_takes_only_the_exact_verifier(new_floor: NewFloor, verifier: str) -> None:
+def test_proven_replication_takes_only_the_exact_verifier(new_market: NewMarket, verifier: str) -> None:
     with pytest.raises(ValueError, match="verifier"):
-        new_floor(replication={"name": "proven"}, verifier={"name": verifier}, audit={"probability": 0.5})
+        new_market(replication={"name": "proven"}, verifier={"name": verifier}, audit={"probability": 0.5})
 
 
-def test_a_worker_holds_one_seat_at_any_claimed_capacity(new_floor: NewFloor) -> None:
-    market, _ = open_job(new_floor, tasks_per_round=8)
+def test_a_worker_holds_one_seat_at_any_claimed_capacity(new_market: NewMarket) -> None:
+    market, _ = open_job(new_market, tasks_per_round=8)
     greedy, modest = market.worker(), market.worker()
     greedy.capacity = 20
     market.gather()
@@ -340,9 +340,9 @@ def test_a_worker_holds_one_seat_at_any_claimed_capacity(new_floor: NewFloor) ->
     ("proven", "newcomers", "tasks"), leave_to_full([(0, 3, 3), (6, 1, 8)]), ids=["all new", "one beside proven"]
 )
 def test_a_newcomers_first_pay_comes_in_its_first_round(
-    new_floor: NewFloor, proven: int, newcomers: int, tasks: int
+    new_market: NewMarket, proven: int, newcomers: int, tasks: int
 ) -> None:
-    market, auditor = open_job(new_floor, rounds=3, tasks_per_round=tasks, replication={"audit": 1e-9})
+    market, auditor = open_job(new_market, rounds=3, tasks_per_round=tasks, replication={"audit": 1e-9})
     prove(market, *(market.worker() for _ in range(proven)))
     new = [market.worker() for _ in range(newcomers)]
 
@@ -355,8 +355,8 @@ def test_a_newcomers_first_pay_comes_in_its_first_round(
 
 
 @FULL
-def test_one_of_the_crew_that_asks_without_room_keeps_its_seat_from_nobody(new_floor: NewFloor) -> None:
-    market, _ = open_job(new_floor, rounds=6, replication={"audit": 1e-9})
+def test_one_of_the_crew_that_asks_without_room_keeps_its_seat_from_nobody(new_market: NewMarket) -> None:
+    market, _ = open_job(new_market, rounds=6, replication={"audit": 1e-9})
     proven = [market.worker() for _ in range(4)]
     prove(market, *proven)
     market.until(lambda: market.task().state == TaskState.REVEALING)
@@ -372,9 +372,9 @@ def test_one_of_the_crew_that_asks_without_room_keeps_its_seat_from_nobody(new_f
 
 @pytest.mark.parametrize(("left", "standing"), leave_to_full([(1, 16), (2, 8), (3, 4)]))
 def test_a_place_left_again_costs_half_of_the_proof_and_the_first_nothing(
-    new_floor: NewFloor, left: int, standing: int
+    new_market: NewMarket, left: int, standing: int
 ) -> None:
-    market, _ = open_job(new_floor, rounds=4)
+    market, _ = open_job(new_market, rounds=4)
     leaver, others = market.worker(), [market.worker() for _ in range(2)]
     prove(market, leaver, *others)
     for _ in range(left):

@@ -17,7 +17,7 @@ from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import SimWorker
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 AUDITED = {"audit": {"probability": 1.0}}
 X = Address("0x" + "11" * 20)
 Y = Address("0x" + "22" * 20)
@@ -46,8 +46,8 @@ def lied(market: MarketFixture, payout: Address | None, consent: int | None = No
     return liars
 
 
-def test_a_liar_that_names_anothers_payout_bars_itself_alone(new_floor: NewFloor) -> None:
-    market = new_floor(separation=[], **AUDITED)
+def test_a_liar_that_names_anothers_payout_bars_itself_alone(new_market: NewMarket) -> None:
+    market = new_market(separation=[], **AUDITED)
     victim = market.worker()
     victim.capacity = 0
     liars = lied(market, victim.address)
@@ -58,8 +58,8 @@ def test_a_liar_that_names_anothers_payout_bars_itself_alone(new_floor: NewFloor
     assert market.earned()[victim.address] > 0
 
 
-def test_a_lie_bars_the_operator_that_vouched_and_the_wallet_wherever_it_goes(new_floor: NewFloor) -> None:
-    market = new_floor(separation=[], **AUDITED)
+def test_a_lie_bars_the_operator_that_vouched_and_the_wallet_wherever_it_goes(new_market: NewMarket) -> None:
+    market = new_market(separation=[], **AUDITED)
     first, second = liars = lied(market, X, consent=1)
     assert barred(market) == {first.address, second.address, X}
     signs_in(market, first, Y, consent=1)
@@ -76,8 +76,8 @@ def operators_barred(market: MarketFixture, row: Worker) -> set[str]:
         return strikes.barred_among(reader, {row.address, row.operator}, market.clock() - 1e6)
 
 
-def test_a_worker_that_leaves_a_barred_operator_stays_barred(new_floor: NewFloor) -> None:
-    market = new_floor(separation=[], **AUDITED)
+def test_a_worker_that_leaves_a_barred_operator_stays_barred(new_market: NewMarket) -> None:
+    market = new_market(separation=[], **AUDITED)
     sibling = market.worker(payout=X, consent=1)
     sibling.capacity = 0
     lied(market, X, consent=1)
@@ -89,8 +89,8 @@ def test_a_worker_that_leaves_a_barred_operator_stays_barred(new_floor: NewFloor
     assert (row.failed, row.evidence) == (0, 0.0), "it lied in no audit of its own"
 
 
-def test_passed_audits_stay_with_the_operator_when_a_worker_leaves(new_floor: NewFloor) -> None:
-    market = new_floor(separation=[], **AUDITED)
+def test_passed_audits_stay_with_the_operator_when_a_worker_leaves(new_market: NewMarket) -> None:
+    market = new_market(separation=[], **AUDITED)
     worker = market.worker(payout=X, consent=1)
     market.worker(), market.worker()
     SimAuditor(market).play()
@@ -103,8 +103,8 @@ def test_passed_audits_stay_with_the_operator_when_a_worker_leaves(new_floor: Ne
         assert not reputations.list_reputations(reader, worker.address)
 
 
-def test_a_consent_is_taken_back_and_only_a_newer_one_counts(new_floor: NewFloor) -> None:
-    market = new_floor()
+def test_a_consent_is_taken_back_and_only_a_newer_one_counts(new_market: NewMarket) -> None:
+    market = new_market()
     worker = market.worker(payout=X, consent=5)
     assert operator_of(market, worker) == X
     with market.context.begin() as work:
@@ -120,9 +120,9 @@ def test_a_consent_is_taken_back_and_only_a_newer_one_counts(new_floor: NewFloor
     assert operator_of(market, worker) == X
 
 
-def test_a_sum_of_scores_goes_on_under_a_new_key(new_floor: NewFloor) -> None:
+def test_a_sum_of_scores_goes_on_under_a_new_key(new_market: NewMarket) -> None:
     """A worker that changes its operator in the middle of a test would begin a new one each time."""
-    market = new_floor(tasks_per_round=2, replication={"name": "audited", "audit": 0.5})
+    market = new_market(tasks_per_round=2, replication={"name": "audited", "audit": 0.5})
     worker, other = market.worker(), market.worker()
     other.capacity = 0
     market.until(lambda: all(task.uploader for task in market.tasks()), worker)

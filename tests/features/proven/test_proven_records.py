@@ -15,7 +15,7 @@ from requester.store.tables import Job, Reputation, Worker
 from tests.features.proven.test_proven import open_job
 from tests.requester.market_fixture import CLASS, MarketFixture
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 DAY: float = 86_400.0
 
 
@@ -42,8 +42,8 @@ def _draw_record(random: Random, operator: str, now: float, price: float, operat
 
 @pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_query_finds_the_workers_that_the_rule_calls_proven(new_floor: NewFloor, seed: int) -> None:
-    market, _ = open_job(new_floor)
+def test_the_query_finds_the_workers_that_the_rule_calls_proven(new_market: NewMarket, seed: int) -> None:
+    market, _ = open_job(new_market)
     like, random, now = market.worker(), Random(seed), market.clock()
     with market.context.begin() as work:
         job, row = work.get_one(Job, market.job), work.get_one(Worker, like.address)

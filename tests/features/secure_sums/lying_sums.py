@@ -136,7 +136,7 @@ class LyingServer:
 
 
 @dataclass
-class Floor:
+class HonestSide:
     """Honest holders at their real workers' code, and their refusals."""
 
     holders: dict[int, SecureRound]

@@ -26,7 +26,7 @@ from tests.requester.market_workers import key_of
 
 INPUTS = {"x": {"dtype": "float32", "shape": [4]}, "y": {"dtype": "int64", "classes": 2}}
 COUNT, DROP = 5, 1
-Floor = Callable[..., tuple[MarketFixture, list[SecureHolder]]]
+OpenSums = Callable[..., tuple[MarketFixture, list[SecureHolder]]]
 
 
 def spec(count: int = COUNT, drop: int = DROP, **more: Any) -> dict[str, Any]:
@@ -45,19 +45,19 @@ def take_part(market: MarketFixture, kind: type[SecureHolder] = SecureHolder) ->
 
 
 @pytest.fixture
-def floor_ledger(ledger: Ledger) -> Ledger:
+def market_ledger(ledger: Ledger) -> Ledger:
     """A chain, of whose blocks the neighbours are drawn."""
     return ledger
 
 
 @pytest.fixture
-def floor(new_floor, open_job: OpenJob) -> Floor:  # type: ignore[no-untyped-def]
+def open_sums(new_market, open_job: OpenJob) -> OpenSums:  # type: ignore[no-untyped-def]
     def make(
         count: int = COUNT, drop: int = DROP, staying: int | None = None, **more: Any
     ) -> tuple[MarketFixture, list[SecureHolder]]:
         opened = open_job()
         opened.reserve((address_of(opened.requester), 1))  # in a block after the one that opened the job
-        market = new_floor(chain_job=opened.id, **spec(count, drop, **more))
+        market = new_market(chain_job=opened.id, **spec(count, drop, **more))
         return market, [take_part(market) for _ in range(count if staying is None else staying)]
 
     return make
@@ -78,8 +78,8 @@ def at(market: MarketFixture, six: Sequence[SecureHolder], step: int) -> SecureS
     return market.all(SecureSum)[-1]
 
 
-def test_a_round_has_the_bits_of_the_plain_sum_and_all_in_it_are_paid(floor: Floor) -> None:
-    market, six = floor(rounds=3)
+def test_a_round_has_the_bits_of_the_plain_sum_and_all_in_it_are_paid(open_sums: OpenSums) -> None:
+    market, six = open_sums(rounds=3)
     market.play()
     assert market.state() == JobState.FINISHED
     for number in range(3):
@@ -92,8 +92,8 @@ def test_a_round_has_the_bits_of_the_plain_sum_and_all_in_it_are_paid(floor: Flo
 
 @FULL
 @pytest.mark.parametrize("step", leave_to_full([2, 1, 3]))
-def test_a_holder_that_drops_out_before_its_vector_is_neither_summed_nor_paid(floor: Floor, step: int) -> None:
-    market, six = floor()
+def test_a_holder_that_drops_out_before_its_vector_is_neither_summed_nor_paid(open_sums: OpenSums, step: int) -> None:
+    market, six = open_sums()
     six[2].gone = step
     market.play(passes=120)
     assert market.state() == JobState.FINISHED
@@ -104,8 +104,10 @@ def test_a_holder_that_drops_out_before_its_vector_is_neither_summed_nor_paid(fl
 
 
 @pytest.mark.parametrize("step", leave_to_full([4, 5]))
-def test_a_holder_that_drops_out_after_its_vector_is_summed_and_paid_on_its_return(floor: Floor, step: int) -> None:
-    market, six = floor()
+def test_a_holder_that_drops_out_after_its_vector_is_summed_and_paid_on_its_return(
+    open_sums: OpenSums, step: int
+) -> None:
+    market, six = open_sums()
     six[2].gone = step
     at(market, six, 6)
     assert market.state() == JobState.RUNNING
@@ -117,8 +119,8 @@ def test_a_holder_that_drops_out_after_its_vector_is_summed_and_paid_on_its_retu
 
 
 @FULL
-def test_a_summed_holder_that_never_comes_back_holds_up_no_other(floor: Floor) -> None:
-    market, six = floor()
+def test_a_summed_holder_that_never_comes_back_holds_up_no_other(open_sums: OpenSums) -> None:
+    market, six = open_sums()
     six[2].gone = 4
     market.play(passes=200)
     assert market.state() == JobState.FINISHED
@@ -127,8 +129,8 @@ def test_a_summed_holder_that_never_comes_back_holds_up_no_other(floor: Floor) -
 
 
 @FULL
-def test_a_round_that_too_many_left_begins_anew_and_they_may_come_back(floor: Floor) -> None:
-    market, six = floor()
+def test_a_round_that_too_many_left_begins_anew_and_they_may_come_back(open_sums: OpenSums) -> None:
+    market, six = open_sums()
     for one in six[:3]:
         one.gone = 3
     at(market, six, 3)
@@ -167,9 +169,9 @@ def false_share(message: Any) -> Any:
     ),
 )
 def test_a_lie_at_a_step_is_refused_and_the_round_goes_on_without_it(
-    floor: Floor, step: int, lie: Callable[[Any], Any], said: str
+    open_sums: OpenSums, step: int, lie: Callable[[Any], Any], said: str
 ) -> None:
-    market, six = floor()
+    market, six = open_sums()
     six[1].lies[step] = lie
     market.play(passes=200)
     assert said in six[1].refused[0]
@@ -181,8 +183,8 @@ def test_a_lie_at_a_step_is_refused_and_the_round_goes_on_without_it(
 
 @FULL
 @pytest.mark.parametrize("step", [3, 1, 2, 4, 5])
-def test_a_second_other_message_of_a_step_is_refused(floor: Floor, step: int) -> None:
-    market, six = floor()
+def test_a_second_other_message_of_a_step_is_refused(open_sums: OpenSums, step: int) -> None:
+    market, six = open_sums()
     at(market, six, step)
     liar = six[0]
     market.until(lambda: liar.state is not None and int(liar.state.step) == step, *six)
@@ -202,8 +204,8 @@ def _changed(said: Any) -> dict[str, Any]:
     )
 
 
-def test_a_vector_that_was_not_signed_is_refused_and_leaves_nothing_on_disk(floor: Floor) -> None:
-    market, six = floor()
+def test_a_vector_that_was_not_signed_is_refused_and_leaves_nothing_on_disk(open_sums: OpenSums) -> None:
+    market, six = open_sums()
     at(market, six, 3)
     market.until(lambda: int(six[0].state.step) == 3, six[0])
     (held,) = [one for one in six[0].held.values() if one.state == ReplicaState.LEASED]
@@ -215,8 +217,8 @@ def test_a_vector_that_was_not_signed_is_refused_and_leaves_nothing_on_disk(floo
     assert {path.name for path in (market.folder / "blobs").rglob("*")} == before
 
 
-def test_only_the_lease_s_holder_sends_and_only_at_the_open_step(floor: Floor) -> None:
-    market, six = floor()
+def test_only_the_lease_s_holder_sends_and_only_at_the_open_step(open_sums: OpenSums) -> None:
+    market, six = open_sums()
     market.until(lambda: six[0].held and six[1].held, six[0], six[1])
     (held,) = six[0].held.values()
     one, other = (worker.said for worker in six[:2])
@@ -229,8 +231,8 @@ def test_only_the_lease_s_holder_sends_and_only_at_the_open_step(floor: Floor) -
 
 
 @FULL
-def test_a_message_of_an_ended_lease_is_too_late(floor: Floor) -> None:
-    market, six = floor()
+def test_a_message_of_an_ended_lease_is_too_late(open_sums: OpenSums) -> None:
+    market, six = open_sums()
     market.until(lambda: six[0].held, six[0])
     (held,) = six[0].held.values()
     six[0].begin(held, 0)
@@ -240,8 +242,8 @@ def test_a_message_of_an_ended_lease_is_too_late(floor: Floor) -> None:
 
 
 @FULL
-def test_a_holder_that_waits_for_the_others_keeps_its_lease(floor: Floor) -> None:
-    market, six = floor()
+def test_a_holder_that_waits_for_the_others_keeps_its_lease(open_sums: OpenSums) -> None:
+    market, six = open_sums()
     for _ in range(60):
         six[0].turn()
         market.clock.now += 5
@@ -259,8 +261,8 @@ def stallers(market: MarketFixture, quiet: int, count: int = 1) -> list[Any]:
 
 @FULL
 @pytest.mark.parametrize("quiet", [2, 1, 3, 4, 5, 6])
-def test_a_holder_that_polls_without_a_message_holds_up_no_other(floor: Floor, quiet: int) -> None:
-    market, five = floor(staying=COUNT - 1)
+def test_a_holder_that_polls_without_a_message_holds_up_no_other(open_sums: OpenSums, quiet: int) -> None:
+    market, five = open_sums(staying=COUNT - 1)
     (liar,) = stallers(market, quiet)
     market.play(passes=200)
     assert market.state() == JobState.FINISHED
@@ -270,8 +272,8 @@ def test_a_holder_that_polls_without_a_message_holds_up_no_other(floor: Floor, q
 
 
 @FULL
-def test_a_sum_that_too_many_hold_up_in_the_last_step_pauses_the_job(floor: Floor) -> None:
-    market, _ = floor(staying=2)
+def test_a_sum_that_too_many_hold_up_in_the_last_step_pauses_the_job(open_sums: OpenSums) -> None:
+    market, _ = open_sums(staying=2)
     stallers(market, 5, COUNT - 2)
     market.play(passes=200)
     assert market.state() == JobState.PAUSED
@@ -280,8 +282,8 @@ def test_a_sum_that_too_many_hold_up_in_the_last_step_pauses_the_job(floor: Floo
 
 @FULL
 @pytest.mark.parametrize("step", [4, 1, 2, 3, 5, 6])
-def test_the_service_restarts_at_any_step(floor: Floor, step: int) -> None:
-    market, six = floor(rounds=2)
+def test_the_service_restarts_at_any_step(open_sums: OpenSums, step: int) -> None:
+    market, six = open_sums(rounds=2)
     at(market, six, step)
     market.crash()
     market.play(passes=120)
@@ -292,8 +294,8 @@ def test_the_service_restarts_at_any_step(floor: Floor, step: int) -> None:
 
 
 @FULL
-def test_merged_rounds_are_merged_again_after_a_crash(floor: Floor) -> None:
-    market, six = floor(rounds=3)
+def test_merged_rounds_are_merged_again_after_a_crash(open_sums: OpenSums) -> None:
+    market, six = open_sums(rounds=3)
     market.until(lambda: len(market.rounds()) > 1)
     market.crash()
     market.play(passes=120)
@@ -302,9 +304,9 @@ def test_merged_rounds_are_merged_again_after_a_crash(floor: Floor) -> None:
 
 
 @FULL
-def test_no_file_of_the_service_holds_an_unmasked_answer(floor: Floor) -> None:
+def test_no_file_of_the_service_holds_an_unmasked_answer(open_sums: OpenSums) -> None:
     """At any step: neither as floats nor as whole numbers, of 32 or of 64 bits."""
-    market, six = floor(rounds=2)
+    market, six = open_sums(rounds=2)
     seen = set[bytes]()
     for _ in range(60):
         market.take_turns(*six)
@@ -324,9 +326,9 @@ def test_no_file_of_the_service_holds_an_unmasked_answer(floor: Floor) -> None:
 
 
 @FULL
-def test_a_round_that_was_unmasked_in_part_is_never_begun_anew(floor: Floor) -> None:
+def test_a_round_that_was_unmasked_in_part_is_never_begun_anew(open_sums: OpenSums) -> None:
     """Too few answer step 5 and all others are gone: the job is paused with its reason."""
-    market, six = floor()
+    market, six = open_sums()
     at(market, six, 5)
     for one in six[1:]:
         one.gone = 5
@@ -339,9 +341,11 @@ def test_a_round_that_was_unmasked_in_part_is_never_begun_anew(floor: Floor) -> 
 
 @FULL
 @pytest.mark.parametrize(("step", "away"), [(4, 2), (5, 3)])
-def test_a_round_with_published_survivors_waits_for_them_and_never_restarts(floor: Floor, step: int, away: int) -> None:
+def test_a_round_with_published_survivors_waits_for_them_and_never_restarts(
+    open_sums: OpenSums, step: int, away: int
+) -> None:
     """A holder signs one set of survivors a round. The requester resumes the job once the missing ones are back."""
-    market, six = floor()
+    market, six = open_sums()
     at(market, six, step)
     for one in six[:away]:
         one.gone = step
@@ -362,8 +366,8 @@ def test_a_round_with_published_survivors_waits_for_them_and_never_restarts(floo
 
 
 @FULL
-def test_a_receipt_without_a_vector_in_the_sum_is_refused(floor: Floor) -> None:
-    market, six = floor()
+def test_a_receipt_without_a_vector_in_the_sum_is_refused(open_sums: OpenSums) -> None:
+    market, six = open_sums()
     at(market, six, 2)
     cheat = six[0]
     (held,) = [one for one in cheat.held.values() if one.state == ReplicaState.LEASED]
@@ -377,8 +381,8 @@ def test_a_receipt_without_a_vector_in_the_sum_is_refused(floor: Floor) -> None:
 
 
 @FULL
-def test_a_cancelled_job_keeps_no_message(floor: Floor) -> None:
-    market, six = floor()
+def test_a_cancelled_job_keeps_no_message(open_sums: OpenSums) -> None:
+    market, six = open_sums()
     at(market, six, 4)
     market.cancel()
     assert not market.all(SecureMessage)
@@ -387,9 +391,9 @@ def test_a_cancelled_job_keeps_no_message(floor: Floor) -> None:
 NOISED = {"noise_multiplier": 2.0, "epsilon": 4.0, "delta": 1e-3}
 
 
-def test_holders_add_the_accounted_noise_by_themselves(floor: Floor) -> None:
+def test_holders_add_the_accounted_noise_by_themselves(open_sums: OpenSums) -> None:
     """The service adds none, and the noise of the fewest honest holders has the whole deviation."""
-    market, six = floor(rounds=1, privacy=NOISED)
+    market, six = open_sums(rounds=1, privacy=NOISED)
     market.play()
     assert market.state() == JobState.FINISHED
     merged_plainly(market, six)

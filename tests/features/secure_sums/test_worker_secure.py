@@ -18,9 +18,9 @@ from gradmarket.market.signing import address_of, signer_of
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Digest, Hash, JobId, ReplicaId, TaskId
 from gradmarket.market.wire.poll import Lease, OfferFields, hash_of
-from tests.features.secure_sums.lying_sums import Attempt, Colluder, Floor, LyingServer, sum_of
+from tests.features.secure_sums.lying_sums import Attempt, Colluder, HonestSide, LyingServer, sum_of
 from tests.onchain import OpenedJob
-from tests.worker.conftest import SPEC, MakeDesk, published_as
+from tests.worker.conftest import SPEC, MakeContext, published_as
 from tests.worker.fake_market import FakeMarket
 from worker.features.secure_sums import SecureRound, compute_start_digest
 from worker.features.secure_sums.secure_state import SecureFolder
@@ -49,9 +49,9 @@ def publication(blobs: dict[Digest, bytes]) -> Publication:
 
 
 @pytest.fixture
-def desk(fake_market: FakeMarket, make_desk: MakeDesk) -> WorkerContext:
+def context(fake_market: FakeMarket, make_context: MakeContext) -> WorkerContext:
     """One worker's, with a real chain beneath; the block after the one that opened the job draws the graphs."""
-    made = make_desk(fake_market)
+    made = make_context(fake_market)
     made.signals.leave()  # so that a holder does not wait for a message that never comes
     return made
 
@@ -60,8 +60,8 @@ Play = Any
 
 
 @pytest.fixture
-def play(desk: WorkerContext, fake_market: FakeMarket, chain_job: OpenedJob, tmp_path: Path) -> Play:
-    """Gives a floor of honest holders, and the server that lies to them."""
+def play(context: WorkerContext, fake_market: FakeMarket, chain_job: OpenedJob, tmp_path: Path) -> Play:
+    """Gives a honest_side of honest holders, and the server that lies to them."""
 
     def members(attempt: int) -> Aggregation:
         drawn = events.beacon(chain_job.ledger, events.opened_job(chain_job.ledger, chain_job.id))
@@ -80,18 +80,20 @@ def play(desk: WorkerContext, fake_market: FakeMarket, chain_job: OpenedJob, tmp
             fence=1, seconds=60.0, offer=OfferFields(**asdict(offer)), signature=bytes(65),
         )  # fmt: skip
         place = tmp_path / f"holder-{number}"
-        mine: Any = replace(desk, wallet=Wallet(KEYS[number], place), market=server)
+        mine: Any = replace(context, wallet=Wallet(KEYS[number], place), market=server)
         folder, published = SecureFolder(place), fake_market.publication
         start = compute_start_digest(folder, published.spec, lease)
         return SecureRound(mine, folder, lease, published, start, SIZE, NUMBERS[number])
 
     def make(
         *attempts: frozenset[int], lies: dict[int, tuple[int, int]], offered: dict[int, Hash] | None = None
-    ) -> tuple[LyingServer, Floor]:
-        made = {n: Attempt(members(n), desk.domain, who) for n, who in enumerate(attempts)}
+    ) -> tuple[LyingServer, HonestSide]:
+        made = {n: Attempt(members(n), context.domain, who) for n, who in enumerate(attempts)}
         colluders = [Colluder(number, signer_of(KEYS[number])) for number in range(HONEST, COUNT)]
         server = LyingServer(made, colluders, lies)
-        return server, Floor({number: held(number, server, **_offered(offered, number)) for number in range(HONEST)})
+        return server, HonestSide(
+            {number: held(number, server, **_offered(offered, number)) for number in range(HONEST)}
+        )
 
     return make
 
@@ -112,10 +114,10 @@ def learned(server: LyingServer) -> dict[int, list[int]]:
 
 
 def test_honest_holders_give_an_honest_server_one_sum(play: Play) -> None:
-    server, floor = play(EVERYBODY, lies={})
-    floor.play()
+    server, honest_side = play(EVERYBODY, lies={})
+    honest_side.play()
     assert learned(server) == {0: sum_of(NUMBERS, range(HONEST)).tolist()}
-    assert not floor.refused
+    assert not honest_side.refused
 
 
 def test_two_attempts_at_a_round_never_give_two_sums(play: Play) -> None:
@@ -123,25 +125,25 @@ def test_two_attempts_at_a_round_never_give_two_sums(play: Play) -> None:
 
     The difference of both sums would be of two holders, where no sum is of fewer than three honest ones.
     """
-    server, floor = play(EVERYBODY, REST, lies=dict.fromkeys(REST, (1, 4)))
-    floor.play()
+    server, honest_side = play(EVERYBODY, REST, lies=dict.fromkeys(REST, (1, 4)))
+    honest_side.play()
     assert learned(server) == {0: sum_of(NUMBERS, range(HONEST)).tolist()}
-    assert floor.refused.keys() == REST - set(range(HONEST, COUNT))
-    assert all("signed" in why for why in floor.refused.values())
+    assert honest_side.refused.keys() == REST - set(range(HONEST, COUNT))
+    assert all("signed" in why for why in honest_side.refused.values())
 
 
 def test_a_holder_that_only_masked_in_an_attempt_may_join_the_next(play: Play) -> None:
     """Too few have signed the first then, so the second's is the only sum."""
-    server, floor = play(EVERYBODY, REST, lies=dict.fromkeys(REST, (1, 3)))
-    floor.play()
+    server, honest_side = play(EVERYBODY, REST, lies=dict.fromkeys(REST, (1, 3)))
+    honest_side.play()
     assert learned(server) == {1: sum_of(NUMBERS, range(2, HONEST)).tolist()}
-    assert not floor.refused
+    assert not honest_side.refused
 
 
 def test_a_holder_that_lost_its_messages_still_refuses_to_sign_again(play: Play) -> None:
-    server, floor = play(EVERYBODY, REST, lies=dict.fromkeys(REST, (1, 4)))
-    floor.play(turns=4)
-    one = floor.holders[2]
+    server, honest_side = play(EVERYBODY, REST, lies=dict.fromkeys(REST, (1, 4)))
+    honest_side.play(turns=4)
+    one = honest_side.holders[2]
     assert one.folder.signed(one.lease.job) == 0
     one.folder.forget(one.lease.job, 0)
     with pytest.raises(Refused, match="signed survivors of round 0"):
@@ -154,18 +156,18 @@ def test_holders_of_other_parameters_are_in_no_sum_together(play: Play) -> None:
 
     Nobody goes on with a key that is signed for other parameters, so the round ends before anything is masked.
     """
-    server, floor = play(EVERYBODY, lies={}, offered={0: Hash(b"2" * 32)})
-    floor.play()
+    server, honest_side = play(EVERYBODY, lies={}, offered={0: Hash(b"2" * 32)})
+    honest_side.play()
     assert learned(server) == {}
-    assert floor.refused.keys() == set(range(HONEST))
+    assert honest_side.refused.keys() == set(range(HONEST))
     assert not server.attempts[0].vectors.keys() & set(range(HONEST))
 
 
 def test_a_round_that_was_begun_goes_on_from_no_other_parameters(play: Play) -> None:
     """Nor in another lease of it, after a restart."""
-    _, floor = play(EVERYBODY, lies={})
-    floor.play(turns=1)
-    one = floor.holders[0]
+    _, honest_side = play(EVERYBODY, lies={})
+    honest_side.play(turns=1)
+    one = honest_side.holders[0]
     other = one.lease.offer.model_copy(update={"parameters": Hash(b"2" * 32)})
     with pytest.raises(Refused, match="begun from other parameters"):
         compute_start_digest(one.folder, one.publication.spec, one.lease.model_copy(update={"offer": other}))
@@ -173,9 +175,9 @@ def test_a_round_that_was_begun_goes_on_from_no_other_parameters(play: Play) -> 
 
 def test_with_control_variates_a_vector_follows_from_all_rounds_before(play: Play) -> None:
     """They are made of the rounds' changes: other parameters of an earlier round are another model in this one."""
-    _, floor = play(EVERYBODY, lies={})
-    floor.play(turns=1)
-    one = floor.holders[0]
+    _, honest_side = play(EVERYBODY, lies={})
+    honest_side.play(turns=1)
+    one = honest_side.holders[0]
     local = {"kind": "local", "rows": 8, "steps": 2, "optimizer": {"name": "sgd", "lr": 0.1}, "control_variates": True}
     spec = one.publication.spec.model_copy(update={"step": LocalStep.model_validate(local)})
     lease = one.lease.model_copy(update={"offer": one.lease.offer.model_copy(update={"round": 1})})

@@ -29,7 +29,7 @@ from requester.store.tables import ApiToken, Job, JobEvent, Transaction
 from tests.databases import BOTH
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S
-from tests.requester.conftest import NewFloor
+from tests.requester.conftest import NewMarket
 from tests.requester.market_fixture import MarketFixture
 
 JOB = {
@@ -113,8 +113,8 @@ class Bank:
 
 
 @pytest.fixture
-def bank(new_floor: NewFloor) -> Bank:
-    market = new_floor()
+def bank(new_market: NewMarket) -> Bank:
+    market = new_market()
     return Bank(market, TestClient(create_app(market.context, nullcontext)))
 
 

@@ -17,7 +17,7 @@ from tests.kit.behaviour import Behaviour
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, LAYOUT, MarketFixture
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 GPU, TPU = "gpu", "tpu"
 """Classes beside the market fixture's own."""
 NAMES = tuple(entry.name for entry in LAYOUT.entries)
@@ -35,9 +35,9 @@ def apart(deviation: float) -> Behaviour:
     return Behaviour(lambda answer, _: {name: (value * factor).astype(np.float32) for name, value in answer.items()})
 
 
-def tolerant(new_floor: NewFloor, *live: str, **spec: Any) -> MarketFixture:
+def tolerant(new_market: NewMarket, *live: str, **spec: Any) -> MarketFixture:
     """Two workers of the market fixture's class, and one of each class of `live`, which asks for no work."""
-    market = new_floor(**(TOLERANT | spec))
+    market = new_market(**(TOLERANT | spec))
     market.worker(), market.worker()
     for name in live:
         market.worker(determinism_class=name).capacity = 0

@@ -20,7 +20,7 @@ from tests.features.tolerance.market_calibrating import (
     NAMES,
     TOLERANT,
     TPU,
-    NewFloor,
+    NewMarket,
     allowed,
     audited,
     auditor,
@@ -35,8 +35,8 @@ from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, MarketFixture
 
 
-def test_answers_of_two_classes_become_a_public_threshold(new_floor: NewFloor) -> None:
-    market = tolerant(new_floor, GPU, TPU)
+def test_answers_of_two_classes_become_a_public_threshold(new_market: NewMarket) -> None:
+    market = tolerant(new_market, GPU, TPU)
     store_runs(market, RUNS - 1)
     audited(market)
     assert (auditor(market).work(), auditor(market, TPU, 3e-6).work()) == (1, 1)
@@ -63,8 +63,8 @@ def test_answers_of_two_classes_become_a_public_threshold(new_floor: NewFloor) -
     assert roots[CLASS] == task.root != roots[GPU]
 
 
-def test_fewer_than_59_runs_allow_nothing(new_floor: NewFloor) -> None:
-    market = tolerant(new_floor)
+def test_fewer_than_59_runs_allow_nothing(new_market: NewMarket) -> None:
+    market = tolerant(new_market)
     store_runs(market, RUNS - 2)
     audited(market)
     auditor(market).work()
@@ -73,8 +73,8 @@ def test_fewer_than_59_runs_allow_nothing(new_floor: NewFloor) -> None:
     assert market.events("calibrated") == []
 
 
-def test_a_task_is_to_calibrate_with_once_it_passed_one_auditor_at_a_time(new_floor: NewFloor) -> None:
-    market = tolerant(new_floor)
+def test_a_task_is_to_calibrate_with_once_it_passed_one_auditor_at_a_time(new_market: NewMarket) -> None:
+    market = tolerant(new_market)
     market.until(lambda: audits_of(market))
     gpu = auditor(market)
     assert gpu.claim() is None
@@ -87,8 +87,8 @@ def test_a_task_is_to_calibrate_with_once_it_passed_one_auditor_at_a_time(new_fl
     assert to_calibrate(market, auditor(market)).task == first.task
 
 
-def test_a_calibrated_pair_is_checked_further_while_workers_of_its_class_are_present(new_floor: NewFloor) -> None:
-    market = tolerant(new_floor)
+def test_a_calibrated_pair_is_checked_further_while_workers_of_its_class_are_present(new_market: NewMarket) -> None:
+    market = tolerant(new_market)
     store_runs(market, RUNS)
     audited(market)
     gpu = auditor(market)
@@ -99,9 +99,9 @@ def test_a_calibrated_pair_is_checked_further_while_workers_of_its_class_are_pre
     assert to_calibrate(market, gpu).task == market.tasks()[0].id
 
 
-def test_a_lie_is_never_taken_for_trusted_nor_is_any_workers_sketch(new_floor: NewFloor) -> None:
+def test_a_lie_is_never_taken_for_trusted_nor_is_any_workers_sketch(new_market: NewMarket) -> None:
     """The liars' payload was accepted, and an audit found another: neither shows the deviation of honest answers."""
-    market = tolerant(new_floor)
+    market = tolerant(new_market)
     for worker in market.workers[:2]:
         worker.behaviour = scaled(1.0001)
     market.until(lambda: audits_of(market))
@@ -118,8 +118,8 @@ def test_a_lie_is_never_taken_for_trusted_nor_is_any_workers_sketch(new_floor: N
     }
 
 
-def test_trusted_answers_without_their_claim_are_refused(new_floor: NewFloor) -> None:
-    market = tolerant(new_floor)
+def test_trusted_answers_without_their_claim_are_refused(new_market: NewMarket) -> None:
+    market = tolerant(new_market)
     audited(market)
     gpu, context = auditor(market), market.context
     claimed = to_calibrate(market, gpu)
@@ -139,8 +139,8 @@ def test_trusted_answers_without_their_claim_are_refused(new_floor: NewFloor) ->
     assert pairs(market) == {}
 
 
-def test_the_same_answer_counts_once_and_another_is_a_conflict(new_floor: NewFloor) -> None:
-    market = tolerant(new_floor)
+def test_the_same_answer_counts_once_and_another_is_a_conflict(new_market: NewMarket) -> None:
+    market = tolerant(new_market)
     audited(market)
     gpu = auditor(market)
     claimed = to_calibrate(market, gpu)
@@ -159,8 +159,8 @@ def test_the_same_answer_counts_once_and_another_is_a_conflict(new_floor: NewFlo
 
 
 @FULL
-def test_a_pair_whose_noise_hides_lies_is_refused_with_its_reason_and_not_asked_again(new_floor: NewFloor) -> None:
-    market = tolerant(new_floor, GPU, tasks_per_round=2)
+def test_a_pair_whose_noise_hides_lies_is_refused_with_its_reason_and_not_asked_again(new_market: NewMarket) -> None:
+    market = tolerant(new_market, GPU, tasks_per_round=2)
     store_runs(market, RUNS + 1)
     assert allowed(market)
     audited(market, 2)
@@ -186,9 +186,9 @@ def test_a_pair_whose_noise_hides_lies_is_refused_with_its_reason_and_not_asked_
     ids=["another answer", "under another seed"],
 )
 def test_an_auditor_that_errs_once_spoils_no_pair(
-    new_floor: NewFloor, wrongly: Callable[[MarketFixture, Claimed], bool]
+    new_market: NewMarket, wrongly: Callable[[MarketFixture, Claimed], bool]
 ) -> None:
-    market = tolerant(new_floor, GPU)
+    market = tolerant(new_market, GPU)
     store_runs(market, RUNS)
     audited(market)
     claimed = to_calibrate(market, auditor(market))
@@ -199,8 +199,8 @@ def test_an_auditor_that_errs_once_spoils_no_pair(
     assert max(allowed(market)[CLASS, GPU].values()) < 1e-4
 
 
-def test_a_threshold_grows_with_honest_noise_and_records_an_event(new_floor: NewFloor) -> None:
-    market = tolerant(new_floor, GPU)
+def test_a_threshold_grows_with_honest_noise_and_records_an_event(new_market: NewMarket) -> None:
+    market = tolerant(new_market, GPU)
     store_runs(market, RUNS)
     before = allowed(market)[CLASS, GPU]
     audited(market)
@@ -212,8 +212,8 @@ def test_a_threshold_grows_with_honest_noise_and_records_an_event(new_floor: New
     assert event["threshold"] == max(after.values())
 
 
-def test_jobs_alike_share_what_was_found_and_others_do_not(new_floor: NewFloor) -> None:
-    market = tolerant(new_floor)
+def test_jobs_alike_share_what_was_found_and_others_do_not(new_market: NewMarket) -> None:
+    market = tolerant(new_market)
     store_runs(market, RUNS)
     for number, (spec, same) in enumerate(
         (({"seed": 8, "rounds": 7}, True), ({"uplink": {"codec": "bf16"}}, False), ({"precision": "bf16"}, False),
@@ -225,8 +225,8 @@ def test_jobs_alike_share_what_was_found_and_others_do_not(new_floor: NewFloor) 
 
 
 @FULL
-def test_an_ended_job_still_calibrates_for_those_like_it_until_that_is_done(new_floor: NewFloor) -> None:
-    market = tolerant(new_floor, tasks_per_round=2)
+def test_an_ended_job_still_calibrates_for_those_like_it_until_that_is_done(new_market: NewMarket) -> None:
+    market = tolerant(new_market, tasks_per_round=2)
     store_runs(market, RUNS - 1)
     audited(market, 2)
     market.cancel()
@@ -236,8 +236,8 @@ def test_an_ended_job_still_calibrates_for_those_like_it_until_that_is_done(new_
 
 
 @FULL
-def test_no_task_is_asked_for_whose_parameters_are_gone(new_floor: NewFloor) -> None:
-    market = tolerant(new_floor)
+def test_no_task_is_asked_for_whose_parameters_are_gone(new_market: NewMarket) -> None:
+    market = tolerant(new_market)
     SimAuditor(market).play()
     assert market.state() == JobState.FINISHED
     sketched = {run.round: run.sketch is not None for run in market.all(TrustedRun)}
@@ -249,8 +249,8 @@ def test_no_task_is_asked_for_whose_parameters_are_gone(new_floor: NewFloor) -> 
     assert asked == {task.id for task in market.tasks() if task.round >= 1}
 
 
-def test_a_round_that_is_taken_back_leaves_nothing_to_calibrate_with(new_floor: NewFloor) -> None:
-    market = tolerant(new_floor)
+def test_a_round_that_is_taken_back_leaves_nothing_to_calibrate_with(new_market: NewMarket) -> None:
+    market = tolerant(new_market)
     for worker in market.workers:
         worker.behaviour = scaled(3.0)
     market.until(lambda: audits_of(market))
@@ -271,8 +271,8 @@ def test_a_round_that_is_taken_back_leaves_nothing_to_calibrate_with(new_floor: 
     assert auditor(market).claim() is None
 
 
-def test_a_job_that_compares_roots_keeps_no_sketches(new_floor: NewFloor) -> None:
-    market = new_floor(audit={"probability": 1.0})
+def test_a_job_that_compares_roots_keeps_no_sketches(new_market: NewMarket) -> None:
+    market = new_market(audit={"probability": 1.0})
     for name in (CLASS, CLASS, CLASS, GPU):
         market.worker(determinism_class=name)
     audited(market)

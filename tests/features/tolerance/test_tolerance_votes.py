@@ -26,7 +26,7 @@ from tests.requester.market_fixture import LAYOUT, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 from tests.requester.test_verdicts_replayed import changed, found, shown
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 CPU, GPU, TPU = "cpu", "gpu", "tpu"
 NEARBY = scaled(1 + 2e-7)
 """An honest machine of another class: its last bits are others."""
@@ -37,9 +37,9 @@ SPEC: dict[str, Any] = {
 }
 
 
-def mixed(new_floor: NewFloor, *classes: str, **changes: Any) -> MarketFixture:
+def mixed(new_market: NewMarket, *classes: str, **changes: Any) -> MarketFixture:
     """A floor whose job compares sketches, calibrated for these classes: the two of most tests where none is named."""
-    market = new_floor(**(SPEC | changes))
+    market = new_market(**(SPEC | changes))
     calibrate(market, *(classes or (CPU, GPU)))
     return market
 
@@ -56,8 +56,8 @@ def states(market: MarketFixture, *workers: SimWorker) -> list[ReplicaState]:
     return [ReplicaState(market.replica(worker).state) for worker in workers]
 
 
-def test_two_classes_agree_and_all_are_paid_for_one_payload(new_floor: NewFloor) -> None:
-    market = mixed(new_floor, rounds=2)
+def test_two_classes_agree_and_all_are_paid_for_one_payload(new_market: NewMarket) -> None:
+    market = mixed(new_market, rounds=2)
     one, two, other = market.worker(), market.worker(), gpu(market)
     market.play()
     assert market.state() == JobState.FINISHED
@@ -90,8 +90,8 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", leave_to_full(LIES.values(), 2), ids=LIES)
-def test_a_lie_is_outvoted_by_two_classes_and_its_evidence_proves_it(new_floor: NewFloor, lie: Behaviour) -> None:
-    market = mixed(new_floor)
+def test_a_lie_is_outvoted_by_two_classes_and_its_evidence_proves_it(new_market: NewMarket, lie: Behaviour) -> None:
+    market = mixed(new_market)
     liar, honest, other = market.worker(lie), market.worker(), gpu(market)
     market.play()
     assert market.state() == JobState.FINISHED
@@ -106,9 +106,9 @@ def test_a_lie_is_outvoted_by_two_classes_and_its_evidence_proves_it(new_floor: 
 
 
 @FULL
-def test_steps_that_are_each_allowed_are_no_quorum(new_floor: NewFloor) -> None:
+def test_steps_that_are_each_allowed_are_no_quorum(new_market: NewMarket) -> None:
     """Five, each just within the threshold of the next: three of them are near one, and it takes the majority."""
-    market = mixed(new_floor, replication={"replicas": 5, "max_replicas": 5}, norm_bound=1e6)
+    market = mixed(new_market, replication={"replicas": 5, "max_replicas": 5}, norm_bound=1e6)
     step = 1 + 0.8e-5
     chain = [market.worker(scaled(step**k), determinism_class=(CPU, GPU)[k % 2]) for k in range(5)]
     market.play(passes=6)
@@ -117,8 +117,8 @@ def test_steps_that_are_each_allowed_are_no_quorum(new_floor: NewFloor) -> None:
     assert agreed in [{worker.address for worker in chain[k : k + 3]} for k in range(3)]
 
 
-def test_two_answers_that_are_not_finite_agree_and_the_job_pauses(new_floor: NewFloor) -> None:
-    market = mixed(new_floor, replication={"replicas": 2, "max_replicas": 2})
+def test_two_answers_that_are_not_finite_agree_and_the_job_pauses(new_market: NewMarket) -> None:
+    market = mixed(new_market, replication={"replicas": 2, "max_replicas": 2})
     one, other = market.worker(filled("w", np.nan)), gpu(market, filled("w", np.nan))
     market.play(passes=6)
     assert market.state() == JobState.PAUSED
@@ -139,8 +139,8 @@ HONEST_SKETCH = replace(scaled(3.0), sketches=of_other_data)
 """It commits to a lie, and its sketch is that of the honest answer, or nearly."""
 
 
-def test_a_sketch_of_other_data_is_found_at_the_upload_and_the_next_is_asked(new_floor: NewFloor) -> None:
-    market = mixed(new_floor, rounds=50, replication={"replicas": 2, "max_replicas": 2})
+def test_a_sketch_of_other_data_is_found_at_the_upload_and_the_next_is_asked(new_market: NewMarket) -> None:
+    market = mixed(new_market, rounds=50, replication={"replicas": 2, "max_replicas": 2})
     forger, honest = market.worker(HONEST_SKETCH), gpu(market)
     market.until(lambda: judged(market, forger, ReplicaState.REJECTED))
     market.cancel()
@@ -160,8 +160,8 @@ def judged(market: MarketFixture, worker: SimWorker, state: ReplicaState) -> boo
     return any(task.id in mine and task.payload is not None for task in market.tasks())
 
 
-def test_where_nobody_brings_the_payload_of_its_ballot_the_task_is_tried_again(new_floor: NewFloor) -> None:
-    market = mixed(new_floor, replication={"replicas": 2, "max_replicas": 2})
+def test_where_nobody_brings_the_payload_of_its_ballot_the_task_is_tried_again(new_market: NewMarket) -> None:
+    market = mixed(new_market, replication={"replicas": 2, "max_replicas": 2})
     one, other = market.worker(HONEST_SKETCH), gpu(market, HONEST_SKETCH)
     market.until(lambda: len(market.tasks()) > 1)
     assert market.tasks()[0].state == TaskState.FAILED
@@ -171,9 +171,9 @@ def test_where_nobody_brings_the_payload_of_its_ballot_the_task_is_tried_again(n
 
 
 @FULL
-def test_an_outvoted_worker_has_a_proof_though_the_first_asked_withholds(new_floor: NewFloor) -> None:
+def test_an_outvoted_worker_has_a_proof_though_the_first_asked_withholds(new_market: NewMarket) -> None:
     """Its verdict names the root of a ballot in the quorum, which is not the one that is merged."""
-    market = mixed(new_floor, rounds=50)
+    market = mixed(new_market, rounds=50)
     liar, silent, honest = market.worker(scaled(2.0)), market.worker(WITHHOLDER), gpu(market)
     market.until(lambda: judged(market, silent, ReplicaState.WITHHELD), seconds=4.0)
     market.cancel()
@@ -219,9 +219,9 @@ REFUSED: dict[str, tuple[Callable[[Reveal], Reveal], str]] = {
 
 @pytest.mark.parametrize(("change", "why"), leave_to_full(REFUSED.values(), 2), ids=REFUSED)
 def test_a_reveal_without_its_own_sketch_is_refused_and_withheld(
-    new_floor: NewFloor, change: Callable[[Reveal], Reveal], why: str
+    new_market: NewMarket, change: Callable[[Reveal], Reveal], why: str
 ) -> None:
-    market = mixed(new_floor)
+    market = mixed(new_market)
     cheater, honest, other = market.worker(), market.worker(), gpu(market)
     assert why in find_refusal(market, cheater, change)
     market.until(lambda: market.earned(), honest, other)
@@ -230,8 +230,8 @@ def test_a_reveal_without_its_own_sketch_is_refused_and_withheld(
     assert paid(market, honest, other)
 
 
-def test_a_sketch_is_no_part_of_a_ballot_where_roots_are_compared(new_floor: NewFloor) -> None:
-    market, elsewhere = new_floor(), mixed(new_floor)
+def test_a_sketch_is_no_part_of_a_ballot_where_roots_are_compared(new_market: NewMarket) -> None:
+    market, elsewhere = new_market(), mixed(new_market)
     worker, stranger = market.worker(), elsewhere.worker()
     market.worker(), market.worker(), elsewhere.worker(), gpu(elsewhere)
     elsewhere.gather()
@@ -243,8 +243,8 @@ def test_a_sketch_is_no_part_of_a_ballot_where_roots_are_compared(new_floor: New
     )
 
 
-def test_the_same_reveal_again_changes_nothing_and_another_is_a_conflict(new_floor: NewFloor) -> None:
-    market = mixed(new_floor)
+def test_the_same_reveal_again_changes_nothing_and_another_is_a_conflict(new_market: NewMarket) -> None:
+    market = mixed(new_market)
     worker = market.worker()
     market.worker(), gpu(market)
     market.gather()
@@ -260,8 +260,8 @@ def test_the_same_reveal_again_changes_nothing_and_another_is_a_conflict(new_flo
 # classes that work together
 
 
-def test_a_class_that_is_not_calibrated_is_not_mixed_in(new_floor: NewFloor) -> None:
-    market = new_floor(**SPEC)
+def test_a_class_that_is_not_calibrated_is_not_mixed_in(new_market: NewMarket) -> None:
+    market = new_market(**SPEC)
     one, two, other = market.worker(), market.worker(), gpu(market)
     market.play(passes=5)
     assert market.replicas() == []
@@ -271,9 +271,9 @@ def test_a_class_that_is_not_calibrated_is_not_mixed_in(new_floor: NewFloor) -> 
     assert paid(market, one, two, other)
 
 
-def test_every_pair_at_work_on_a_task_is_calibrated(new_floor: NewFloor) -> None:
+def test_every_pair_at_work_on_a_task_is_calibrated(new_market: NewMarket) -> None:
     """The middle one is beside both others, which are not beside each other."""
-    market = mixed(new_floor, CPU, GPU, rounds=1, tasks_per_round=3)
+    market = mixed(new_market, CPU, GPU, rounds=1, tasks_per_round=3)
     calibrate(market, GPU, TPU)
     market.worker(), market.worker()
     gpu(market), market.worker(NEARBY, determinism_class=TPU), market.worker(NEARBY, determinism_class=TPU)
@@ -284,17 +284,17 @@ def test_every_pair_at_work_on_a_task_is_calibrated(new_floor: NewFloor) -> None
         assert not {CPU, TPU} <= classes
 
 
-def test_one_class_alone_needs_no_calibration(new_floor: NewFloor) -> None:
-    market = new_floor(**SPEC)
+def test_one_class_alone_needs_no_calibration(new_market: NewMarket) -> None:
+    market = new_market(**SPEC)
     workers = [market.worker() for _ in range(3)]
     market.play()
     assert paid(market, *workers)
     assert market.task().allowed == []
 
 
-def test_a_task_without_a_quorum_has_no_further_wave(new_floor: NewFloor) -> None:
+def test_a_task_without_a_quorum_has_no_further_wave(new_market: NewMarket) -> None:
     """Two of three committed, and differ: a further worker would know the seed that they sketched under."""
-    market = mixed(new_floor)
+    market = mixed(new_market)
     liar, honest, idle = market.worker(scaled(2.0)), gpu(market), market.worker(Behaviour(commits=False))
     market.gather()
     market.commit(liar, honest)
@@ -327,8 +327,8 @@ def until_audits(market: MarketFixture, seen: Callable[[], object]) -> None:
     raise AssertionError("it was never seen")
 
 
-def test_an_auditors_answer_takes_the_sketch_that_is_compared_and_no_other(new_floor: NewFloor) -> None:
-    market = new_floor(**SPEC | {"audit": {"probability": 1.0}})
+def test_an_auditors_answer_takes_the_sketch_that_is_compared_and_no_other(new_market: NewMarket) -> None:
+    market = new_market(**SPEC | {"audit": {"probability": 1.0}})
     for _ in range(3):
         market.worker()
     market.until(lambda: audits_of(market))
@@ -347,8 +347,8 @@ def test_an_auditors_answer_takes_the_sketch_that_is_compared_and_no_other(new_f
 
 
 @FULL
-def test_an_audit_asks_for_the_class_of_the_payload_that_is_used(new_floor: NewFloor) -> None:
-    market = mixed(new_floor, rounds=50, audit={"probability": 1.0})
+def test_an_audit_asks_for_the_class_of_the_payload_that_is_used(new_market: NewMarket) -> None:
+    market = mixed(new_market, rounds=50, audit={"probability": 1.0})
     one, two, other = market.worker(), market.worker(), gpu(market)
     until_audits(market, lambda: len({audit.determinism_class for audit in audits_of(market)}) == 2)
     caught(market)
@@ -358,8 +358,8 @@ def test_an_audit_asks_for_the_class_of_the_payload_that_is_used(new_floor: NewF
     assert counted[one.address, CPU] + counted[other.address, GPU] == len(audits_of(market))
 
 
-def test_colluders_of_two_classes_are_both_found_and_the_outvoted_one_is_paid(new_floor: NewFloor) -> None:
-    market = mixed(new_floor, audit={"probability": 1.0})
+def test_colluders_of_two_classes_are_both_found_and_the_outvoted_one_is_paid(new_market: NewMarket) -> None:
+    market = mixed(new_market, audit={"probability": 1.0})
     liars = [market.worker(scaled(2.0)), gpu(market, scaled(2.0 + 4e-7))]
     honest = market.worker()
     market.until(lambda: audits_of(market))
@@ -377,9 +377,9 @@ def test_colluders_of_two_classes_are_both_found_and_the_outvoted_one_is_paid(ne
     check_books(market)
 
 
-def test_a_worker_near_a_liar_and_right_in_its_own_class_loses_nothing(new_floor: NewFloor) -> None:
+def test_a_worker_near_a_liar_and_right_in_its_own_class_loses_nothing(new_market: NewMarket) -> None:
     """The lie is under the threshold: bits show it in its own class, and the honest ones of the other stand."""
-    market = mixed(new_floor, rounds=50, audit={"probability": 1.0})
+    market = mixed(new_market, rounds=50, audit={"probability": 1.0})
     sly, honest, third = market.worker(scaled(1 + 3e-6)), gpu(market), gpu(market)
     until_audits(market, lambda: market.events("audit_failed"))
     (event,) = market.events("audit_failed")
@@ -392,8 +392,8 @@ def test_a_worker_near_a_liar_and_right_in_its_own_class_loses_nothing(new_floor
 # publications
 
 
-def test_each_lie_in_the_evidence_of_a_vote_by_sketches_is_found(new_floor: NewFloor) -> None:
-    market = mixed(new_floor)
+def test_each_lie_in_the_evidence_of_a_vote_by_sketches_is_found(new_market: NewMarket) -> None:
+    market = mixed(new_market)
     liar, honest, other = market.worker(scaled(1.01)), market.worker(), gpu(market)
     market.play()
     told = shown(market, market.task())
@@ -413,8 +413,8 @@ def test_each_lie_in_the_evidence_of_a_vote_by_sketches_is_found(new_floor: NewF
         assert fault in found(market, lie), fault
 
 
-def test_a_job_that_shows_no_ballots_yet_shows_no_sketch(new_floor: NewFloor) -> None:
-    market = mixed(new_floor, rounds=2)
+def test_a_job_that_shows_no_ballots_yet_shows_no_sketch(new_market: NewMarket) -> None:
+    market = mixed(new_market, rounds=2)
     market.worker(), market.worker(), gpu(market)
     market.gather()
     market.commit()

@@ -20,7 +20,7 @@ from requester.features.webhooks import sending
 from requester.store.tables import Job
 from requester.store.work import RowReader
 from tests.patience import PATIENCE_S
-from tests.requester.conftest import NewFloor
+from tests.requester.conftest import NewMarket
 from tests.requester.market_fixture import MarketFixture
 
 
@@ -113,9 +113,9 @@ NewWebhookMarket = Callable[..., WebhookMarket]
 
 
 @pytest.fixture
-def new_webhook_market(new_floor: NewFloor) -> NewWebhookMarket:
+def new_webhook_market(new_market: NewMarket) -> NewWebhookMarket:
     def make(*allowed: str) -> WebhookMarket:
-        market = new_floor(settings={"webhook_servers": allowed})
+        market = new_market(settings={"webhook_servers": allowed})
         market.stages = (*(stage for stage in market.stages if stage is not sending), POSTING)
         with market.context.begin() as work:
             work.get_one(Job, market.job).token = "alice"

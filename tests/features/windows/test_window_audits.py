@@ -21,14 +21,14 @@ from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, MarketFixture
 from tests.requester.market_windows import LEAVES, LOCAL, Silent, WindowWorker, skipping
 
-NewFloor = Callable[..., MarketFixture]
+NewMarket = Callable[..., MarketFixture]
 ALWAYS = {"probability": 1.0, "on_failure": "replay"}
 TASKS = 16
 """So many that one of them has its first window drawn, and one another: else in one run of 650."""
 
 
-def windowed(new_floor: NewFloor, **spec: Any) -> MarketFixture:
-    return new_floor(step=LOCAL, **({"audit": ALWAYS} | spec))
+def windowed(new_market: NewMarket, **spec: Any) -> MarketFixture:
+    return new_market(step=LOCAL, **({"audit": ALWAYS} | spec))
 
 
 def team(market: MarketFixture, *kinds: type[WindowWorker]) -> list[WindowWorker]:
@@ -50,8 +50,8 @@ def accepted(market: MarketFixture) -> Audit:
     return audits_of(market)[0]
 
 
-def test_honest_work_passes_by_two_windows(new_floor: NewFloor) -> None:
-    market = windowed(new_floor, rounds=4)
+def test_honest_work_passes_by_two_windows(new_market: NewMarket) -> None:
+    market = windowed(new_market, rounds=4)
     team(market, WindowWorker, WindowWorker, WindowWorker)
     auditor_of(market).play()
     assert market.state() == JobState.FINISHED
@@ -66,16 +66,16 @@ def test_honest_work_passes_by_two_windows(new_floor: NewFloor) -> None:
 
 
 @FULL
-def test_two_windows_add_nothing_to_a_record(new_floor: NewFloor) -> None:
-    market = windowed(new_floor, rounds=3)
+def test_two_windows_add_nothing_to_a_record(new_market: NewMarket) -> None:
+    market = windowed(new_market, rounds=3)
     team(market, WindowWorker, WindowWorker, WindowWorker)
     auditor_of(market).play()
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED] * 3
     assert market.all(Reputation) == []
 
 
-def test_the_states_are_gone_when_the_audit_is_over(new_floor: NewFloor) -> None:
-    market = windowed(new_floor)
+def test_the_states_are_gone_when_the_audit_is_over(new_market: NewMarket) -> None:
+    market = windowed(new_market)
     workers = team(market, WindowWorker, WindowWorker, WindowWorker)
     accepted(market)
     digests = [row.digest for row in market.all(WindowState)]
@@ -88,9 +88,9 @@ def test_the_states_are_gone_when_the_audit_is_over(new_floor: NewFloor) -> None
 
 
 @pytest.mark.parametrize("skipped", leave_to_full(range(LEAVES + 1)))
-def test_a_quorum_that_leaves_out_one_window_is_found_where_that_is_drawn(new_floor: NewFloor, skipped: int) -> None:
+def test_a_quorum_that_leaves_out_one_window_is_found_where_that_is_drawn(new_market: NewMarket, skipped: int) -> None:
     """And always where it is the last one. Found is found by whole runs more, of which two agree."""
-    market = windowed(new_floor)
+    market = windowed(new_market)
     team(market, skipping(skipped), skipping(skipped), WindowWorker)
     drawn = accepted(market).window
     market.until(lambda: not any(not row.brought for row in market.all(WindowState)))
@@ -103,9 +103,9 @@ def test_a_quorum_that_leaves_out_one_window_is_found_where_that_is_drawn(new_fl
 
 
 @FULL
-def test_tasks_that_passed_by_windows_are_audited_wholly_once_one_fails(new_floor: NewFloor) -> None:
+def test_tasks_that_passed_by_windows_are_audited_wholly_once_one_fails(new_market: NewMarket) -> None:
     """Tasks without their first window: those for which another one was drawn passed, or are about to."""
-    market = windowed(new_floor, tasks_per_round=TASKS)
+    market = windowed(new_market, tasks_per_round=TASKS)
     liars = team(market, skipping(0), skipping(0), WindowWorker)[:2]
     market.until(lambda: len([task for task in market.tasks() if task.state == TaskState.ACCEPTED]) == TASKS)
     drawn = {audit.task_id: audit.window for audit in audits_of(market)}
@@ -118,9 +118,9 @@ def test_tasks_that_passed_by_windows_are_audited_wholly_once_one_fails(new_floo
 
 
 @FULL
-def test_a_run_of_windows_that_is_overtaken_counts_no_more(new_floor: NewFloor) -> None:
+def test_a_run_of_windows_that_is_overtaken_counts_no_more(new_market: NewMarket) -> None:
     """The auditor is at two windows of a task while another audit of its operator fails."""
-    market = windowed(new_floor, tasks_per_round=TASKS)
+    market = windowed(new_market, tasks_per_round=TASKS)
     team(market, skipping(0), skipping(0), WindowWorker)
     market.until(lambda: len([task for task in market.tasks() if task.state == TaskState.ACCEPTED]) == TASKS)
     slow = auditor_of(market)
@@ -140,9 +140,9 @@ def test_a_run_of_windows_that_is_overtaken_counts_no_more(new_floor: NewFloor) 
 
 
 @FULL
-def test_an_audit_after_a_failed_one_is_of_the_whole(new_floor: NewFloor) -> None:
+def test_an_audit_after_a_failed_one_is_of_the_whole(new_market: NewMarket) -> None:
     """Where the draw passed over the operator's other tasks."""
-    market = windowed(new_floor, tasks_per_round=TASKS, audit={"probability": 0.5, "on_failure": "replay"})
+    market = windowed(new_market, tasks_per_round=TASKS, audit={"probability": 0.5, "on_failure": "replay"})
     team(market, skipping(LEAVES), skipping(LEAVES), WindowWorker)
     market.until(lambda: len([task for task in market.tasks() if task.state == TaskState.ACCEPTED]) == TASKS)
     before = {audit.task_id for audit in audits_of(market)}
@@ -153,9 +153,9 @@ def test_an_audit_after_a_failed_one_is_of_the_whole(new_floor: NewFloor) -> Non
 
 
 @FULL
-def test_an_unproven_class_is_audited_by_whole_tasks(new_floor: NewFloor) -> None:
+def test_an_unproven_class_is_audited_by_whole_tasks(new_market: NewMarket) -> None:
     alone = {"name": "fixed", "replicas": 1, "max_replicas": 1}
-    market = windowed(new_floor, rounds=5, replication=alone)
+    market = windowed(new_market, rounds=5, replication=alone)
     team(market, WindowWorker, WindowWorker, WindowWorker)
     auditor_of(market).play()
     kinds = [audit.window is None for audit in audits_of(market)]
@@ -164,8 +164,8 @@ def test_an_unproven_class_is_audited_by_whole_tasks(new_floor: NewFloor) -> Non
     assert False in kinds
 
 
-def test_states_are_not_waited_for_an_hour_longer_where_the_clock_was_ahead(new_floor: NewFloor) -> None:
-    market = windowed(new_floor, rounds=1)
+def test_states_are_not_waited_for_an_hour_longer_where_the_clock_was_ahead(new_market: NewMarket) -> None:
+    market = windowed(new_market, rounds=1)
     team(market, Silent, Silent, Silent)
     market.clock.now += 3600.0
     market.until(lambda: audits_of(market))
@@ -176,8 +176,8 @@ def test_states_are_not_waited_for_an_hour_longer_where_the_clock_was_ahead(new_
     assert "an auditor of class cpu" in market.why_waiting()
 
 
-def test_a_worker_that_uploads_no_states_gets_a_strike_and_a_whole_audit(new_floor: NewFloor) -> None:
-    market = windowed(new_floor, rounds=1)
+def test_a_worker_that_uploads_no_states_gets_a_strike_and_a_whole_audit(new_market: NewMarket) -> None:
+    market = windowed(new_market, rounds=1)
     workers = team(market, Silent, Silent, Silent)
     auditor = auditor_of(market)
     market.until(lambda: audits_of(market))
@@ -196,8 +196,8 @@ def test_a_worker_that_uploads_no_states_gets_a_strike_and_a_whole_audit(new_flo
     assert all(state_upload.list_asked_states(market.context, worker.address).states == () for worker in workers)
 
 
-def test_a_liar_gains_nothing_by_silence(new_floor: NewFloor) -> None:
-    market = windowed(new_floor)
+def test_a_liar_gains_nothing_by_silence(new_market: NewMarket) -> None:
+    market = windowed(new_market)
     liar = type("SilentLiar", (Silent,), {"skips": 0})
     team(market, liar, liar, WindowWorker)
     market.until(lambda: audits_of(market))
@@ -206,8 +206,8 @@ def test_a_liar_gains_nothing_by_silence(new_floor: NewFloor) -> None:
     assert audits_of(market)[0].state == AuditState.FAILED
 
 
-def test_only_the_asked_worker_uploads_a_state_and_only_the_asked_one(new_floor: NewFloor) -> None:
-    market = windowed(new_floor)
+def test_only_the_asked_worker_uploads_a_state_and_only_the_asked_one(new_market: NewMarket) -> None:
+    market = windowed(new_market)
     workers = team(market, WindowWorker, WindowWorker, WindowWorker)
     accepted(market)
     (asked, *_), others = _split(market, workers)
@@ -226,8 +226,8 @@ def test_only_the_asked_worker_uploads_a_state_and_only_the_asked_one(new_floor:
         asked.bring_state(request.digest, state)
 
 
-def test_a_state_that_comes_too_late_is_not_kept(new_floor: NewFloor) -> None:
-    market = windowed(new_floor)
+def test_a_state_that_comes_too_late_is_not_kept(new_market: NewMarket) -> None:
+    market = windowed(new_market)
     workers = team(market, WindowWorker, WindowWorker, WindowWorker)
     accepted(market)
     (asked, *_), _others = _split(market, workers)
@@ -250,8 +250,8 @@ class Vandal(WindowWorker):
 
 
 @FULL
-def test_a_leaf_that_names_another_blob_does_it_no_harm(new_floor: NewFloor) -> None:
-    market = windowed(new_floor)
+def test_a_leaf_that_names_another_blob_does_it_no_harm(new_market: NewMarket) -> None:
+    market = windowed(new_market)
     vandals = team(market, Vandal, Vandal, WindowWorker)
     accepted(market)
     parameters = market.rounds()[0].parameters

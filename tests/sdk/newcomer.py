@@ -36,7 +36,7 @@ INFINITE: Final = json.dumps({**WHOLE, "stop": [{"metric": "loss", "at": 0.5}]})
 
 
 @dataclass(frozen=True)
-class Desk:
+class Newcomer:
     """Where a newcomer sits: a market, a finished job of one round, one that is paused, and a folder with files."""
 
     market: Market
@@ -60,16 +60,21 @@ class Desk:
         return Market.plan(nn.Linear(8, 4), nn.CrossEntropyLoss(), (X, Y), **fields)
 
 
-Try = Callable[[Desk], Any]
+Try = Callable[[Newcomer], Any]
 
 
 def cli(command: str, alone: bool = False) -> Try:
-    """A command; "{job}" and the like stand for the desk's values, "_" for a space within an argument."""
+    """A command; "{job}" and the like stand for the newcomer's values, "_" for a space within an argument."""
 
-    def run(desk: Desk) -> Any:
-        names = {"job": desk.job.id, "paused": desk.paused.id, "folder": str(desk.folder), "url": desk.url}
+    def run(newcomer: Newcomer) -> Any:
+        names = {
+            "job": newcomer.job.id,
+            "paused": newcomer.paused.id,
+            "folder": str(newcomer.folder),
+            "url": newcomer.url,
+        }
         words = [word.replace("_", " ").format(**names) for word in command.split()]
-        where = [] if alone else ["--market", desk.url, "--token", desk.token]
+        where = [] if alone else ["--market", newcomer.url, "--token", newcomer.token]
         return CliRunner().invoke(app, [*words, *where])
 
     return run
@@ -85,13 +90,13 @@ def pack(options: str, source: str = "rows.npz") -> Try:
 
 
 def rest(method: str, path: str, body: Any = None, token: str | None = "") -> Try:
-    def send(desk: Desk) -> Any:
-        place = path.format(job=desk.job.id, paused=desk.paused.id)
-        known = desk.token if token == "" else token
+    def send(newcomer: Newcomer) -> Any:
+        place = path.format(job=newcomer.job.id, paused=newcomer.paused.id)
+        known = newcomer.token if token == "" else token
         headers = {} if known is None else {"Authorization": f"Bearer {known}"}
         kind = {"content": body, "headers": headers | {"Content-Type": "application/json"}}
         more = kind if isinstance(body, str) else {"json": body, "headers": headers}
-        return httpx.request(method, desk.url + place, **({"headers": headers} if body is None else more))
+        return httpx.request(method, newcomer.url + place, **({"headers": headers} if body is None else more))
 
     return send
 
@@ -108,9 +113,9 @@ def form(**changed: Any) -> Try:
 def file(**changed: Any) -> Try:
     """A job file with a mistake, submitted."""
 
-    def submit(desk: Desk) -> Any:
-        (desk.folder / "job.json").write_text(json.dumps({**WHOLE, **changed}))
-        return cli("job submit {folder}/job.json --yes")(desk)
+    def submit(newcomer: Newcomer) -> Any:
+        (newcomer.folder / "job.json").write_text(json.dumps({**WHOLE, **changed}))
+        return cli("job submit {folder}/job.json --yes")(newcomer)
 
     return submit
 

@@ -1,4 +1,4 @@
-"""A real worker's desk before a market of the test's own, and the funded job that this market offers."""
+"""A real worker's context before a market of the test's own, and the funded job that this market offers."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -51,7 +51,7 @@ def fund_job(
 
 
 @contextmanager
-def open_desk(
+def open_worker_context(
     market: FakeMarket,
     rpc: str,
     runner: Runner,
