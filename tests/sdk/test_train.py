@@ -406,7 +406,7 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(market: Market) -> 
         (network(), (x, y), {"price": "0.01 EUR"}, Refused, "0.01 GRAD"),
         (network(), (x, y), {"price": "1.5"}, Refused, "no amount"),
         (network(), (x, y), {"held_out": 1.0}, Refused, "fraction from 0 to below 1"),
-        (network(), (x, y), {"partition_format": "pickle"}, Refused, "there is jsonl"),
+        (network(), (x, y), {"partition_format": "pickle"}, Refused, "choose one of jsonl"),
         (network(), x, {}, Refused, "a pair"),
         (network(), (x, y[:7]), {}, Refused, "differ in their number of rows"),
         (network(), {"x": x, "z": y}, {}, Refused, "name its target"),
