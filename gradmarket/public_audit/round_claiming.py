@@ -6,8 +6,7 @@ from typing import Final
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.client.client_errors import ServiceProblem
-from gradmarket.market.features import claims as claim_messages
-from gradmarket.market.features.claims import ClaimAnswer, PublishedClaim, RoundClaims, build_claim
+from gradmarket.market.features.claims import ClaimAnswer, PublishedClaim, RoundClaims, build_claim, digest_answers
 from gradmarket.market.job_parts import MOST_CLAIMS
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
@@ -68,7 +67,7 @@ def _answer_claim(
             return shown, [], []
         if shown.open is None or shown.key is None:
             return shown, [], [TAKEN]
-        digest = claim_messages.digest_answers(shown.key, payloads)
+        digest = digest_answers(shown.key, payloads)
         struct = build_claim(record.opened.job, number, shown.open, digest)
         signature = sign_digest(key, digest_struct(record.domain, struct))
         try:
@@ -85,7 +84,7 @@ def _answer_claim(
 
 
 def _find_claim_fault(again: Recomputation, number: int, item: PublishedClaim, payloads: Sequence[Bytes]) -> str:
-    record, digest = again.record, claim_messages.digest_answers(item.key, payloads)
+    record, digest = again.record, digest_answers(item.key, payloads)
     if digest != item.digest:
         return f"under its key the merged answers have {digest}, and {item.auditor} sent {item.digest}"
     struct = item.struct(record.opened.job, number)

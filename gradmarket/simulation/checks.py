@@ -3,7 +3,12 @@
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-from gradmarket.market.features import reputation
+from gradmarket.market.features.reputation import (
+    apply_failed_audit,
+    apply_outvoted_ballot,
+    apply_passed_audit,
+    compute_record_standing,
+)
 from gradmarket.market.rules import replication
 from gradmarket.market.rules.replication import Lead
 from gradmarket.market.task_plan import Plan
@@ -46,18 +51,18 @@ class TrustPolicy:
 
     def plan(self, lead: SimulatedOperator, now: float, _lot: float) -> Plan:
         cover = replication.compute_unused_stake(lead.stake, lead.pending, self._gain)
-        return self._policy.plan(self._settings, Lead(reputation.compute_record_standing(lead.record, now), cover))
+        return self._policy.plan(self._settings, Lead(compute_record_standing(lead.record, now), cover))
 
     def voted(self, operator: SimulatedOperator, agreed: bool, _replicas: int, now: float) -> None:
         if not agreed:
-            operator.record = reputation.apply_outvoted_ballot(operator.record, now)
+            operator.record = apply_outvoted_ballot(operator.record, now)
 
     def audited(self, operators: Iterable[SimulatedOperator], right: bool, now: float) -> None:
         for operator in operators:
             if right:
-                operator.record = reputation.apply_passed_audit(operator.record, now)
+                operator.record = apply_passed_audit(operator.record, now)
             else:
-                (operator.record,) = reputation.apply_failed_audit([operator.record], now)
+                (operator.record,) = apply_failed_audit([operator.record], now)
 
 
 class Boinc:

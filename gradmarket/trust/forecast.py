@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
-from gradmarket.market.features import drift
-from gradmarket.market.features import windows as task_windows
 from gradmarket.market.features.audits import auditing
+from gradmarket.market.features.drift import FALSE_ALARM, compute_unseen_push, find_earliest_alarm
+from gradmarket.market.features.windows import compute_detection_rate, compute_repeated_share
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.replication import BEST, fixed, proven
 from gradmarket.market.step import LocalStep, Step
@@ -97,8 +97,8 @@ class Windows:
         """Returns None where an audit repeats the whole task."""
         if not isinstance(step, LocalStep) or step.window is None:
             return None
-        share = task_windows.compute_repeated_share(step.steps, step.window)
-        return cls(step.leaves + 1, share, task_windows.compute_detection_rate(1, step.leaves))
+        share = compute_repeated_share(step.steps, step.window)
+        return cls(step.leaves + 1, share, compute_detection_rate(1, step.leaves))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +119,12 @@ class DriftAlarm:
         answers = spec.tasks_needed
         operators = max(workers or answers, 1)
         honest = math.sqrt(spec.rounds / answers)
-        return cls(spec.rounds, answers, operators, drift.find_earliest_alarm(operators), drift.FALSE_ALARM, honest)
+        return cls(spec.rounds, answers, operators, find_earliest_alarm(operators), FALSE_ALARM, honest)
 
     def compute_unseen_push(self, share: Fraction) -> float:
         """Returns the unseen push of the answers of this share of the operators, one at least."""
         leaning = max(1, round(share * self.answers))
-        return drift.compute_unseen_push(self.rounds, self.answers, leaning, self.operators) if share else 0.0
+        return compute_unseen_push(self.rounds, self.answers, leaning, self.operators) if share else 0.0
 
 
 COMPARED: Final[Mapping[str, Plan]] = {
