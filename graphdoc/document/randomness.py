@@ -10,9 +10,9 @@ import hashlib
 import math
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
 
 from graphdoc.errors import DocumentRefused
 
@@ -138,9 +138,19 @@ def derive_key_words(site: int, stream: int, seed: bytes) -> tuple[int, int]:
 
 
 def _compute_dropout_scale(probability: float, dtype: torch.dtype) -> float:
-    """Returns 1 / (1 - probability) in this type, rounded on the host: GPUs and CPUs divide differently."""
-    with _disable_current_modes():  # no part of what is counted or recorded
-        return float(torch.ones((), dtype=dtype).div_(1.0 - probability))
+    """Returns 1 / (1 - probability) in this type, rounded on the host: GPUs and CPUs divide differently.
+
+    As torch's own quotient, which is float32's for shorter types, without a tensor that a recording would keep.
+    """
+    if dtype == torch.float64:
+        return 1.0 / (1.0 - probability)
+    quotient = np.float32(1.0) / np.float32(1.0 - probability)
+    if dtype == torch.float16:
+        return float(np.float16(quotient))
+    if dtype == torch.bfloat16:  # float32's upper half, to the nearest, ties to even
+        bits = int(quotient.view(np.uint32))
+        return float(np.uint32(bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000).view(np.float32))
+    return float(quotient)
 
 
 def _shift_right(bits: Tensor, by: int) -> Tensor:

@@ -36,6 +36,14 @@ def test_dropout_zeroes_its_share_and_keeps_the_mean(probability: float, site: i
     assert torch.equal(dropped, torch.where(dropped == 0, 0.0, scale))
 
 
+@given(st.floats(0.0, 1.0, exclude_max=True, width=32))
+def test_the_scale_of_dropout_is_torchs_own_quotient_in_every_type(probability: float) -> None:
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        kept = hash_dropout(torch.ones(64, dtype=dtype), probability, 3, SEED)
+        scale = torch.ones((), dtype=dtype).div_(1.0 - probability)
+        assert torch.equal(kept, torch.where(kept == 0, torch.zeros((), dtype=dtype), scale))
+
+
 def test_bytes_of_the_hash_are_uniform() -> None:
     """Chi-squared of 255 degrees of freedom: over 400 once in 10^8."""
     bits = hash_indices(torch.empty(N), 3, SEED)
