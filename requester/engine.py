@@ -15,17 +15,7 @@ from requester import logs
 from requester.context import Context
 from requester.feature import Feature, look_after
 from requester.meters import record_span
-from requester.stages import (
-    aggregate,
-    assign,
-    close,
-    collect,
-    expire,
-    judge,
-    plan,
-    publish,
-    settle,
-)
+from requester.stages import aggregate, assign, close, collect, expire, judge, plan, publish, settle
 from requester.store.locks import retry_on_conflict
 from requester.store.work import RowReader
 

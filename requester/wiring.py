@@ -43,7 +43,7 @@ from requester.store.session import open_engine as connect_database
 from requester.store.tables import Job
 from requester.store.work import begin_work, open_reader
 
-OFFICE = "settle"
+CHAIN_TOPIC = "settle"
 """The topic that is notified of possible chain work."""
 
 
@@ -129,7 +129,7 @@ def open_context(settings: RequesterSettings, public_url: str, relay: Relay | No
         stack.callback(modelling.close)
         notifier = open_notifier(settings.database_url, relay)
         stack.callback(notifier.stop)
-        notified = stack.enter_context(notifier.listen([OFFICE])) if settings.stages == "embedded" else None
+        notified = stack.enter_context(notifier.listen([CHAIN_TOPIC])) if settings.stages == "embedded" else None
         chain_worker = ChainWorker(
             _build_chain_context(
                 settings, sessions, notifier, chain, sender, signing.address_of(signer), public_url, clock

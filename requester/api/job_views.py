@@ -13,12 +13,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.lifecycle import choose_mending_command
 from gradmarket.market.terms import Amount, JobState, ReplicaState
-from gradmarket.market.views.job_views import (
-    Costs,
-    FaultView,
-    JobView,
-    RoundView,
-)
+from gradmarket.market.views.job_views import Costs, FaultView, JobView, RoundView
 from requester.feature import features_of
 from requester.store import jobs, progress, tasks
 from requester.store.answer_kind import explanation_of

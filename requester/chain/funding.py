@@ -9,13 +9,7 @@ from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Amount, JobState, Units
 from gradmarket.network.chain_errors import ContractRefused
 from requester.chain import escrow, outcomes, sender
-from requester.chain.chain_context import (
-    ChainContext,
-    TransactionKind,
-    compute_kept_back,
-    record_once,
-    with_money,
-)
+from requester.chain.chain_context import ChainContext, TransactionKind, compute_kept_back, record_once, with_money
 from requester.store.locks import lock_row
 from requester.store.tables import Job
 from requester.store.work import RowReader

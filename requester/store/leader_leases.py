@@ -43,6 +43,11 @@ def renew_lease(begin: Begin, reading: Reading, name: str, holder: str, now: flo
     return True
 
 
+def is_held(reader: RowReader, name: str, now: float) -> bool:
+    held = reader.get(LeaderLease, name)
+    return held is not None and held.until >= now and not known_ended(held.holder)
+
+
 def release_lease(begin: Begin, name: str, holder: str) -> None:
     """Releases the lease, so that the next process need not wait."""
     with begin() as work:

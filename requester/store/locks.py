@@ -12,13 +12,7 @@ from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Final, ParamSpec, TypeVar
 
-from sqlalchemy import (
-    ColumnElement,
-    Select,
-    bindparam,
-    func,
-    select,
-)
+from sqlalchemy import ColumnElement, Select, bindparam, func, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm.exc import StaleDataError
 

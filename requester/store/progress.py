@@ -10,11 +10,7 @@ from gradmarket.market.rules import assignment, faults
 from gradmarket.market.rules.assignment import Candidate, Opening
 from gradmarket.market.terms import Address, JobId, ReplicaState
 from gradmarket.market.wire.poll import StepFault
-from requester.store import (
-    jobs,
-    strikes,
-    workers,
-)
+from requester.store import jobs, strikes, workers
 from requester.store.tables import Job, Replica, Task, Worker
 from requester.store.work import RowReader
 

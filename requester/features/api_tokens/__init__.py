@@ -8,7 +8,6 @@ from typing import Annotated, Any, cast
 from fastapi import APIRouter, Path, Response
 from sqlalchemy import CursorResult, delete
 
-from contracts.processes import known_ended
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.fields import TOKEN_NAME
 from gradmarket.market.terms import Role
@@ -23,7 +22,7 @@ from requester.features.api_tokens.upload_quota import spend_upload_quota
 from requester.store import identities, leader_leases
 from requester.store.identities import AUDITOR, OWN, select_tokens
 from requester.store.locks import retry_on_conflict
-from requester.store.tables import ApiToken, LeaderLease
+from requester.store.tables import ApiToken
 from requester.store.work import Work
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
@@ -95,8 +94,7 @@ def revoke_token(work: Work, name: str, now: float) -> bool:
     """
     if name == OWN:
         raise Conflict("this is the service's own token: change it in GRADMARKET_TOKEN or keys/token, and start again")
-    held = work.get(LeaderLease, leader_leases.AUDITOR) if name == AUDITOR else None
-    if held is not None and held.until >= now and not known_ended(held.holder):
+    if name == AUDITOR and leader_leases.is_held(work, leader_leases.AUDITOR, now):
         raise Conflict("this is the token of the service's own auditor: start the service with --auditor none first")
     named = delete(ApiToken).where(ApiToken.role.in_(Role), ApiToken.subject == name)
     return cast(CursorResult[Any], work.session.execute(named)).rowcount > 0

@@ -4,14 +4,7 @@ Money is in the job's units (signed 64-bit), times are Unix seconds, hashes 32 r
 row's `state` moves only as market.rules.lifecycle allows, by compare-and-set (store.transitions).
 """
 
-from requester.store.tables.access_tables import (
-    ApiToken,
-    ConsentRow,
-    Idempotency,
-    LeaderLease,
-    Nonce,
-    Trouble,
-)
+from requester.store.tables.access_tables import ApiToken, ConsentRow, Idempotency, LeaderLease, Nonce, Trouble
 from requester.store.tables.base import Base, BigKey
 from requester.store.tables.job_tables import (
     Holder,
