@@ -2,13 +2,14 @@
 
 The record of an ended job proves that each shown answer opens a seal that its auditor signed, and that no auditor sat
 twice; that all had sealed before any saw another's answer is the word of the service and of the auditors. Seals are
-leaves of the job's log: an auditor finds its own there and in the record, or convicts the service that hides it.
+leaves of the job's log: an auditor finds its own there and in the record, and a logged one convicts the service that
+hides it.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gradmarket.market.features.auditors import find_proven_answer, is_kept_seal_signed
+from gradmarket.market.features.auditors import find_proven_answer, is_seal_signed
 from gradmarket.market.features.disputes import refereed
 from gradmarket.market.features.disputes.refereed import Heard
 from gradmarket.market.features.log.job_log import encode_seal
@@ -45,31 +46,29 @@ def prove_panels(record: JobRecord, seals: Sequence[KeptSeal] = ()) -> list[Clau
     seal_faults, unproven = _compare_seals(record, seals)
     unseen = [f"the panels of {hidden} audits, which are not shown"] if hidden else []
     if unproven:
-        unseen.append(f"{describe_count(unproven, 'seals')} of audits that are not over, or that no auditor signed")
+        unseen.append(f"{describe_count(unproven, 'seals')} that the log lacks, or of audits that are not over")
     unseen += [ORDER] if count else []
     return [ClauseResult(Clause.PANELS, count, "audits", (*faults, *seal_faults), tuple(unseen))]
 
 
 def _compare_seals(record: JobRecord, seals: Iterable[KeptSeal]) -> tuple[list[ClauseFinding], int]:
-    """Looks kept seals up in the evidence and in the log; returns the hidden ones, and the number of seals that show
-    nothing."""
+    """Looks kept seals up in the evidence and in the log; returns the logged ones that are hidden, and the number of
+    seals that show nothing: anybody can sign one, and the log alone proves that the service took it."""
     by_offer = {shown.offer_digest: shown for shown in record.evidence.values()}
     leaves, faults, unproven = frozenset(record.log.leaves), list[ClauseFinding](), 0
     for kept in dict.fromkeys(one for one in seals if one.job == record.opened.job):
         shown = by_offer.get(kept.offer)
         audit = None if shown is None else shown.audit
-        is_logged = hash_leaf(encode_seal(kept.offer, kept.signer, kept.run, kept.sealed, kept.signature)) in leaves
+        is_over = audit is None or audit.root is not None or audit.panel is not None
+        leaf = hash_leaf(encode_seal(kept.offer, kept.signer, kept.run, kept.sealed, kept.signature))
         own = kept.signer, kept.run, kept.sealed
-        if not is_kept_seal_signed(record.domain, kept.offer, kept):
-            unproven += 1
-        elif own in {(seat.signer, seat.run, seat.sealed) for seat in (None if audit is None else audit.panel) or ()}:
+        if own in {(seat.signer, seat.run, seat.sealed) for seat in (None if audit is None else audit.panel) or ()}:
             continue  # the log is searched for every seal that is shown
-        elif audit is not None and audit.root is None and audit.panel is None:
-            unproven += 1
-        else:
-            proof = "the log has it" if is_logged else "the log lacks it too, and its auditor's word stands alone"
-            why = f"the seal of {kept.signer} in run {kept.run} of its audit is hidden: {proof}"
+        if leaf in leaves and is_over:
+            why = f"the log has the seal of {kept.signer} in run {kept.run} of its audit, which is hidden"
             faults.append(ClauseFinding(Clause.PANELS, f"task {kept.task}", why))
+        else:
+            unproven += 1
     return faults, unproven
 
 
@@ -81,7 +80,7 @@ def find_panel_faults(
     by_run = defaultdict[int, list[tuple[Address, Digest]]](list)
     for seat in audit.panel or ():
         if seat.root is None:
-            if seat.sealed is not None and not is_kept_seal_signed(domain, offer, seat):
+            if seat.sealed is not None and not is_seal_signed(domain, offer, seat):
                 yield f"the seal of {seat.signer} in run {seat.run} is not signed by it"
             continue
         proven = find_proven_answer(domain, offer, seat)

@@ -21,7 +21,7 @@ from gradmarket.market.rules import verifiers
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash, PanelSeatState
-from gradmarket.market.wire.audit_messages import KeptSeal, PanelOpening, PanelSeal
+from gradmarket.market.wire.audit_messages import PanelOpening, PanelSeal
 from gradmarket.market.wire.evidence import PublishedSeat
 from gradmarket.market.wire.poll import hash_of
 
@@ -128,8 +128,10 @@ def seal_audit(offer: Hash, auditor: Address, run: int, salt: Hash, root: Hash) 
     return domain_hash("audit seal", offer, auditor.encode(), run.to_bytes(8, "big"), salt, root)
 
 
-def is_seal_signed(domain: Domain, offer: Hash, seal: PanelSeal) -> bool:
-    """Returns whether its signer signed the sealed answer."""
+def is_seal_signed(domain: Domain, offer: Hash, seal: PanelSeal | PublishedSeat) -> bool:
+    """Returns whether there is a seal, which its signer signed."""
+    if seal.signer is None or seal.sealed is None:
+        return False
     return is_signed_by(domain, AuditSeal(offer, seal.signer, seal.run, seal.sealed), seal.signature, seal.signer)
 
 
@@ -138,19 +140,12 @@ def is_seal_opened(offer: Hash, signer: Address, sealed: Hash, opening: PanelOpe
     return seal_audit(offer, signer, opening.run, opening.salt, hash_of(opening.root)) == sealed
 
 
-def is_kept_seal_signed(domain: Domain, offer: Hash, seat: PublishedSeat | KeptSeal) -> bool:
-    """Returns whether a shown or kept seat has a seal that its signer signed."""
-    if seat.signer is None or seat.sealed is None:
-        return False
-    return is_signed_by(domain, AuditSeal(offer, seat.signer, seat.run, seat.sealed), seat.signature, seat.signer)
-
-
 def find_proven_answer(domain: Domain, offer: Hash, seat: PublishedSeat) -> tuple[Address, Digest] | None:
     """Returns an auditor and its answer, where it signed the seal that this answer opens; else None."""
     if seat.signer is None or seat.sealed is None or seat.root is None or seat.salt is None:
         return None
     opened = seal_audit(offer, seat.signer, seat.run, seat.salt, hash_of(seat.root)) == seat.sealed
-    return (seat.signer, seat.root) if opened and is_kept_seal_signed(domain, offer, seat) else None
+    return (seat.signer, seat.root) if opened and is_seal_signed(domain, offer, seat) else None
 
 
 @dataclass(frozen=True, slots=True)
