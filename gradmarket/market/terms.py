@@ -102,6 +102,10 @@ class AuditState(StrEnum):
     LAPSED = "lapsed"
 
 
+AUDIT_UNDER_WAY: Final = frozenset({AuditState.DUE, AuditState.ANSWERED})
+"""States in which nobody but its auditors may see that the task is audited, or a result."""
+
+
 class PanelSeatState(StrEnum):
     """taken: its auditor computes; sealed: it signed a sealed answer; opened: it opened the answer.
 

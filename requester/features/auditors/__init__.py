@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from fastapi import APIRouter
 
-from gradmarket.market.terms import AuditState
+from gradmarket.market.terms import AUDIT_UNDER_WAY
 from gradmarket.market.views.trust_views import PanelFigures, PanelSeatView
 from gradmarket.market.wire.audit_messages import AuditReceipt, PanelOpening, PanelSeal
 from requester.api.auth_routes import SAME_RELEASE, Auditor, Here
@@ -63,7 +63,7 @@ class AuditorsFeature(AuditingFeature):
 
     def describe_audit(self, reader: RowReader, row: Audit) -> Mapping[str, object]:
         job = reader.get_one(Job, row.job_id)
-        if jobs.load_spec(job).panel is None or row.state in (AuditState.DUE, AuditState.ANSWERED):
+        if jobs.load_spec(job).panel is None or row.state in AUDIT_UNDER_WAY:
             return {}
         final = disclosure.of_job(reader, job).is_round_final(row.round)
         return {"panel": [_view_seat(seat, final) for seat in panel_rows.list_all_seats(reader, row.task_id)]}

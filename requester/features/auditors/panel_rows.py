@@ -27,7 +27,7 @@ from gradmarket.market.features.audits import class_checks
 from gradmarket.market.features.audits.auditing import Turn
 from gradmarket.market.features.log import job_log
 from gradmarket.market.rules import classes
-from gradmarket.market.terms import Address, AuditState, Digest, Hash, PanelSeatState
+from gradmarket.market.terms import AUDIT_UNDER_WAY, Address, AuditState, Digest, Hash, PanelSeatState
 from gradmarket.market.wire.log_proofs import LeafKind
 from requester.feature import LogRecords
 from requester.features.audits.audit_tables import Audit
@@ -87,10 +87,14 @@ SEALS: Final = LogRecords(
     LeafKind.SEAL,
     PanelSeat.task_id + "/" + cast(PanelSeat.run, String) + "/" + PanelSeat.signer,
     (Task.offer_digest, PanelSeat.signer, PanelSeat.run, PanelSeat.sealed, PanelSeat.signature),
-    lambda job: (Task.id == PanelSeat.task_id, PanelSeat.job_id == job, PanelSeat.sealed.is_not(None)),
+    lambda job: (
+        *(Task.id == PanelSeat.task_id, PanelSeat.job_id == job, PanelSeat.sealed.is_not(None)),
+        *(Audit.task_id == PanelSeat.task_id, Audit.state.not_in(AUDIT_UNDER_WAY)),
+    ),
     job_log.encode_seal,
     (PanelSeat.task_id, PanelSeat.run, PanelSeat.number),
 )
+"""Of audits that are over: anybody may look leaves up, and the leaf of a task that is audited now would reveal that."""
 
 
 def list_seats(reader: RowReader, task_id: str, run: int) -> list[PanelSeat]:

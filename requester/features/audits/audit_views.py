@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.rules import sketch_packing
+from gradmarket.market.terms import AUDIT_UNDER_WAY
 from gradmarket.market.views.trust_views import AuditView
 from requester.api.job_views import format_time, sketch_view
 from requester.features.audits.audit_tables import Audit
@@ -20,8 +21,10 @@ def view_audit(
 ) -> AuditView:
     """Returns the view of an audit.
 
-    `published`: whether the task's answer may be shown (store.disclosure). `more`: the features' fields of the view.
+    `published`: whether the task's answer may be shown (store.disclosure); a result is, once the audit is over.
+    `more`: the features' fields of the view.
     """
+    shown = published and row.state not in AUDIT_UNDER_WAY
     fields: dict[str, Any] = {"accusations": [], "score": None, **more}
     return AuditView(
         task=row.task_id,
@@ -30,8 +33,8 @@ def view_audit(
         rate=row.rate,
         reason=row.reason,
         determinism_class=row.determinism_class,
-        root=row.root if published else None,
-        sketch=sketch_view(audit_sketch) if published else None,
+        root=row.root if shown else None,
+        sketch=sketch_view(audit_sketch) if shown else None,
         window=row.window,
         runs=row.runs,
         seconds=row.seconds,

@@ -358,6 +358,7 @@ def test_auditors_with_tokens_of_their_own_sit_in_a_panel_over_http(
         restarted = FixtureAuditor(two, bea, OpenedAnswers(tmp_path))
         assert [made.panel for made in (first.turn(), restarted.turn()) if made is not None] == ["open", "open"]
         assert (first.computed, restarted.computed) == (1, 1)
+    market.drive()
     (kept,) = load_receipts(next((tmp_path / "receipts").iterdir())).seals
     with market.context.begin() as work:
         leaf_rows.append_leaves(work, work.get_one(Job, market.job))
@@ -365,7 +366,6 @@ def test_auditors_with_tokens_of_their_own_sit_in_a_panel_over_http(
     data = encode_seal(kept.offer, bea.sealing.signer, kept.run, kept.sealed, kept.signature)
     assert leaf is not None
     assert leaf.hash == hash_leaf(data)
-    market.drive()
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
 
 
@@ -411,3 +411,25 @@ def test_the_evidence_of_a_task_proves_what_its_panel_found(new_market: NewMarke
     assert [seat.root for seat in evidence.audit.panel or ()] == [evidence.root] * 2
     domain, offer = market.context.domain, evidence.offer_digest
     assert list(find_panel_faults(domain, offer, evidence.audit, spec.panel)) == []
+
+
+def test_the_log_does_not_reveal_that_a_panel_audits_a_task_before_the_audit_is_over(new_market: NewMarket) -> None:
+    """Anybody may ask the log for the leaf of a task, a run and an auditor."""
+    market = due(new_market)
+    ann, bea = panel(market, None, None)
+    ann.sit(claimed(ann))
+    about = f"{market.task().id}/0/{ann.sealing.signer}"
+
+    def is_logged() -> bool:
+        with market.context.begin() as work:
+            leaf_rows.append_leaves(work, work.get_one(Job, market.job))
+            return leaf_rows.find_leaf(work, market.job, LeafKind.SEAL, about) is not None
+
+    assert not is_logged()
+    for one in (bea, ann, bea):
+        one.sit(claimed(one))
+    assert [audit.state for audit in audits_of(market)] == [AuditState.ANSWERED]
+    assert not is_logged()
+    market.drive()
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
+    assert is_logged()
