@@ -129,11 +129,14 @@ def test_what_a_cancelled_task_shows_of_earlier_waves_is_no_fault(new_market: Ne
     assert list_case_faults(VerdictCase(market.context.domain, market.context.signer_address, checks, evidence)) == []
 
 
-@pytest.mark.parametrize("hidden", ["nothing", "a hearing", "an answer"])
+@pytest.mark.parametrize(("hidden", "run"), [("nothing", 2), ("a hearing", 2), ("an answer", 2), ("a hearing", 4)])
 def test_hearings_of_one_pair_in_several_runs_of_a_panel_have_leaves_of_their_own(
-    new_market: NewMarket, hidden: str
+    new_market: NewMarket, hidden: str, run: int
 ) -> None:
-    """The second hearing's number is no hidden answer of the first one; any other number is."""
+    """The second hearing's number is no hidden answer of the first one; any other number is.
+
+    An audit that is opened again skips a run.
+    """
     market = traced(new_market, audit=TWO)
     ann, _ = differ(market)
     answer_as_auditor(market, ann)
@@ -142,7 +145,7 @@ def test_hearings_of_one_pair_in_several_runs_of_a_panel_have_leaves_of_their_ow
     evidence = show(market)
     (held,) = evidence.hearings or ()
     assert held.run == 0
-    again = held.model_copy(update={"questions": held.questions * 3, "run": 2})
+    again = held.model_copy(update={"questions": held.questions * 3, "run": run})
     named = evidence.offer_digest, *held.sides, again.run
     counted = (7, 7) if hidden == "an answer" else count_answers(again)
     leaves = [Hash(hash_leaf(data)) for data in (encode_hearing(*named), encode_answers(*named, *counted))]

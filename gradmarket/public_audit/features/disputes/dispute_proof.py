@@ -45,6 +45,8 @@ from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResul
 from gradmarket.runner.features.disputes.traced_course import TracedCourse
 from gradmarket.runner.features.disputes.tracing_runner import TracingRunner
 
+MOST_REOPENED = 32
+"""How often an audit is opened again at most, as far as hidden hearings are looked for."""
 Trace = Callable[[Offer], AbstractContextManager[TracedCourse]]
 """Opens a task on this machine. Raises MarketError, RunnerFailed where it cannot be computed here."""
 
@@ -133,9 +135,9 @@ def _find_hidden(leaves: Collection[Hash], shown: PublishedEvidence) -> Iterator
 
 def _list_possible_hearings(shown: PublishedEvidence) -> Iterator[tuple[tuple[Address, Address], int | None]]:
     """Yields the sides and runs of all hearings that may be held of the task: a run of its audit begins after as many
-    computations as those before it."""
+    computations as those before it, and an audit that is opened again skips one."""
     seats = (None if shown.audit is None else shown.audit.panel) or ()
-    runs = range(max((seat.run for seat in seats), default=-1) + len(seats) + 1)
+    runs = range(max((seat.run for seat in seats), default=-1) + len(seats) + 1 + MOST_REOPENED)
     workers = permutations(sorted({one.worker for one in shown.committed}), 2)
     auditors = permutations(sorted({seat.signer for seat in seats if seat.signer is not None}), 2)
     yield from ((sides, None) for sides in workers)
