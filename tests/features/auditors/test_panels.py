@@ -32,6 +32,7 @@ from requester.app import create_app
 from requester.features.auditors import panel_exchange
 from requester.features.auditors.panel_rows import PanelSeat
 from requester.features.audits import auditor_claims
+from requester.features.audits.audit_views import view_audit
 from requester.features.audits.auditor_claims import Claimed
 from requester.features.log import leaf_rows
 from requester.features.records.evidence_routes import evidence_of
@@ -430,6 +431,8 @@ def test_the_log_does_not_reveal_that_a_panel_audits_a_task_before_the_audit_is_
         one.sit(claimed(one))
     assert [audit.state for audit in audits_of(market)] == [AuditState.ANSWERED]
     assert not is_logged()
+    assert view_audit(audits_of(market)[0], published=True).root is None, "as in the evidence of an ended job"
     market.drive()
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
     assert is_logged()
+    assert view_audit(audits_of(market)[0], published=True).root == market.task().root
