@@ -22,19 +22,30 @@ def write_file_atomically(path: Path, data: Bytes, synced: bool = True) -> None:
     """Replaces `path` by `data` atomically: after a crash it holds either the old bytes or the new ones.
 
     Only the owner may read it. Without `synced`, this holds for a crash of the process only; syncing takes some
-    milliseconds.
+    milliseconds. Writers of one folder take turns. Raises OSError with the path, such as on a full disk, and leaves
+    nothing beside it then.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     beside = path.with_name(f".{path.name}.new")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                if synced:
+                    file.flush()
+                    os.fsync(file.fileno())
+            beside.replace(path)
+        except OSError as error:
+            beside.unlink(missing_ok=True)
+            error.filename = str(path)
+            raise
         if synced:
-            file.flush()
-            os.fsync(file.fileno())
-    beside.replace(path)
-    if synced:
-        _sync_folder(path.parent)
+            os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def append_line(path: Path, line: bytes) -> None:
@@ -53,14 +64,6 @@ def append_line(path: Path, line: bytes) -> None:
 def record_cards(folder: Path, cards: Mapping[str, str]) -> None:
     """Records the uuid of each card on which the worker of the folder computes, by its device."""
     write_file_atomically(folder / CARDS, json.dumps(cards).encode(), synced=False)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def lock_worker_folder(folder: Path) -> BinaryIO:

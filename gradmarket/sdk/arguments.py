@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 
 from gradmarket.market.errors import DocumentRefused, Refused
@@ -143,6 +144,18 @@ def check_seconds(name: str, value: Any) -> None:
     """Raises Refused unless it is a number that is not negative, or None."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
         raise Refused(f"{name}: give seconds, such as {name}=60, not {str(value)[:40]!r}")
+
+
+def check_console(value: Any) -> None:
+    """Raises Refused unless it is one of rich's, or None."""
+    if value is not None and not isinstance(value, Console):
+        raise Refused(f"console: give a rich.console.Console, not {str(value)[:40]!r}")
+
+
+def check_title(value: Any) -> None:
+    """Raises Refused unless it is a text or None."""
+    if value is not None and not isinstance(value, str):
+        raise Refused(f"title: give a text, not {str(value)[:40]!r}")
 
 
 def check_above_zero(**numbers: Any) -> None:

@@ -31,7 +31,7 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import replace_controls
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import CheckpointView, Extension, JobView, RoundView
-from gradmarket.sdk.arguments import check_callbacks, check_module, check_seconds
+from gradmarket.sdk.arguments import check_callbacks, check_console, check_module, check_seconds, check_title
 from gradmarket.sdk.curve import Curve, draw_loss_curve
 from gradmarket.terminal import ShownConsole
 from gradmarket.user_files import check_input
@@ -133,6 +133,7 @@ class TrainingJob:
 
     def plot(self, title: str | None = None) -> Curve:
         """Returns its loss by round as a picture that notebooks show and `save` writes; raises Refused without one."""
+        check_title(title)
         return draw_loss_curve(title or self.view().name, self.rounds())
 
     def watch(
@@ -146,6 +147,7 @@ class TrainingJob:
         watching, not the job.
         """
         check_callbacks(callbacks)
+        check_console(console)
         check_seconds("timeout", timeout)
         console = console or ShownConsole()
         until = math.inf if timeout is None else time.monotonic() + timeout

@@ -20,7 +20,7 @@ from gradmarket.market.printable import replace_controls
 from gradmarket.market.rules.metric_names import Better, choose_metric, is_better
 from gradmarket.market.rules.stopping import find_direction
 from gradmarket.market.terms import JobState
-from gradmarket.sdk.arguments import check_seconds
+from gradmarket.sdk.arguments import check_console, check_seconds
 from gradmarket.sdk.curve import Curve, draw_curves
 from gradmarket.sdk.job_handle import TrainingJob, WatchTimeout
 from gradmarket.terminal import ShownConsole
@@ -66,6 +66,7 @@ class Sweep:
         Where the service is away for a while, it is tried again. Raises WatchTimeout after `timeout` seconds; the runs
         go on.
         """
+        check_console(console)
         check_seconds("timeout", timeout)
         console = console or ShownConsole()
         until = None if timeout is None else time.monotonic() + timeout

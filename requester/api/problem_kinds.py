@@ -67,7 +67,7 @@ OF_ERRORS: Final[Sequence[tuple[type[MarketError], ProblemKind]]] = (
     (NotFound, NOT_FOUND),
     (
         JobRefused,
-        _build_kind(422, "job_refused", "A field of the job breaks a rule.", "change the field that `detail` names"),
+        _build_kind(422, "job_refused", "A field of the job breaks a rule.", "change the field that the message names"),
     ),
     (
         DocumentRefused,
@@ -105,7 +105,12 @@ OF_ERRORS: Final[Sequence[tuple[type[MarketError], ProblemKind]]] = (
             "bring the older of the two along",
         ),
     ),
-    (Refused, _build_kind(422, "refused", "It breaks a rule; nothing was changed.", "change what `detail` names")),
+    (
+        Refused,
+        _build_kind(
+            422, "refused", "It breaks a rule; nothing was changed.", "change the value that the message names"
+        ),
+    ),
     (MarketError, NOT_NOW),
 )
 """The kinds of errors by class: the first that matches counts."""
@@ -116,19 +121,19 @@ OF_STATUSES: Final = {
         _build_kind(
             401, "no_token", "The request has no token, or an unknown one.", "send Authorization: Bearer TOKEN"
         ),
-        _build_kind(403, "not_yours", "The token may not do this.", "use a token of the role that `detail` names"),
+        _build_kind(403, "not_yours", "The token may not do this.", "use a token of the role that the message names"),
         NOT_FOUND,
         _build_kind(405, "wrong_method", "The address does not take this method.", "see /docs for those that it takes"),
         _build_kind(408, "too_slow", "The request's bytes came too slowly.", "send it again over a better line"),
         CONFLICT,
         TOO_LATE,
         _build_kind(
-            413, "too_large", "The body is longer than this address takes.", "send less, as `detail` limits it"
+            413, "too_large", "The body is longer than this address takes.", "send less: the message has the limit"
         ),
-        _build_kind(414, "long_address", "The address or its query is too long.", "shorten it, as `detail` limits it"),
         _build_kind(
-            422, "invalid_request", "A field breaks the schema.", "change what `detail` names; `errors` has it by field"
+            414, "long_address", "The address or its query is too long.", "shorten it: the message has the limit"
         ),
+        _build_kind(422, "invalid_request", "A field breaks the schema.", "change the fields that the message names"),
         _build_kind(429, "too_many", "Too many requests at once.", "wait for the seconds of Retry-After"),
         _build_kind(431, "long_headers", "The headers are too long.", "send fewer or shorter headers"),
         _build_kind(500, "fault", "The service itself is at fault.", "report it with the X-Request-Id of the answer"),

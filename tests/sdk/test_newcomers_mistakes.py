@@ -214,6 +214,8 @@ CONTINUING: Final[dict[str, tuple[Try, str]]] = {
     "a callback that is none": (lambda d: d.job.watch(QUIET, callbacks=5), "callbacks: give a list, such as"),
     "a callback without methods": (lambda d: d.job.watch(QUIET, callbacks=[5]), "callbacks: a int has no started"),
     "a wait by a word": (lambda d: d.job.watch(QUIET, timeout="long"), "timeout: give seconds, such as"),
+    "a console of a number": (lambda d: d.job.watch(5), "console: give a rich.console.Console, not '5'"),
+    "a title of a number": (lambda d: d.job.plot(5), "title: give a text, not '5'"),
     "a paused job watched": (lambda d: d.paused.watch(QUIET), "The job is paused: paused by its"),
     "tags as a word": (lambda d: d.job.label(tags="mine"), "tags: give a list, such as ["),
     "tags that are a number": (lambda d: d.job.label(tags=5), "tags: give a list, such as ["),
@@ -221,7 +223,7 @@ CONTINUING: Final[dict[str, tuple[Try, str]]] = {
     "tags of numbers": (lambda d: d.job.label(tags=[5]), "tags.0: Input should be a valid"),
     "too many tags": (
         lambda d: d.job.label(tags=[f"t{number}" for number in range(21)]),
-        "tags: 20 at most change what `detail`",
+        "tags: 20 at most change the fields that",
     ),
     "a note of a number": (lambda d: d.job.label(note=5), "note: Input should be a valid string"),
     "a note without an end": (lambda d: d.job.label(note="x" * 2001), "note: 2000 characters at most change"),
@@ -492,7 +494,7 @@ BODIES: Final[dict[str, tuple[Try, str]]] = {
         rest("POST", "/v1/jobs/{job}/extend", {"rounds": 0}),
         "rounds: Input should be greater than",
     ),
-    "extended by nothing": (rest("POST", "/v1/jobs/{job}/extend", {}), "rounds: Field required change what"),
+    "extended by nothing": (rest("POST", "/v1/jobs/{job}/extend", {}), "rounds: Field required change the"),
     "extended by other fields": (
         rest("POST", "/v1/jobs/{job}/extend", {"rounds": 1, "price": "1"}),
         "price: no such field; the fields are",
@@ -519,7 +521,7 @@ BODIES: Final[dict[str, tuple[Try, str]]] = {
     "a method that is none": (rest("DELETE", "/v1/jobs/{job}"), "Method Not Allowed see /docs for"),
     "a blob of another digest": (
         rest("PUT", "/v1/blobs/blake3:" + "0" * 64, "abc"),
-        "change what `detail` names; `errors`",
+        "change the fields that the message",
     ),
     "a blob without a digest": (rest("PUT", "/v1/blobs/mine", "abc"), "digest: a digest is blake3: and 64"),
 }

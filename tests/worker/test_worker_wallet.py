@@ -1,7 +1,11 @@
 """The key: made once, kept from others, readable with its passphrase alone, never replaced."""
 
 import json
+import re
+import resource
 import stat
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -87,6 +91,26 @@ def test_a_file_holds_the_old_bytes_or_the_new_ones(tmp_path: Path) -> None:
     durable.write_file_atomically(tmp_path / "deep" / "file", b"new")
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["file"]
     assert (tmp_path / "deep" / "file").read_bytes() == b"new"
+
+
+def test_a_full_disk_is_named_by_its_file_and_the_old_bytes_stay(tmp_path: Path) -> None:
+    durable.write_file_atomically(tmp_path / "file", b"old")
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, usual[1]))
+    try:
+        with pytest.raises(OSError, match=re.escape(str(tmp_path / "file"))):
+            durable.write_file_atomically(tmp_path / "file", b"new" * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"old")]
+
+
+def test_writers_of_one_file_take_turns(tmp_path: Path) -> None:
+    texts = [bytes([number]) * 200_000 for number in range(20)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(partial(durable.write_file_atomically, tmp_path / "file", synced=False), texts))
+    assert (tmp_path / "file").read_bytes() in texts
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_without_a_passphrase_a_key_is_made_only_with_plain_key(tmp_path: Path) -> None:
