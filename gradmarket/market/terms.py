@@ -69,7 +69,11 @@ class TaskState(StrEnum):
 
 TASK_OVER: Final = frozenset({TaskState.FINAL, TaskState.REVOKED})
 """States that no audit can change any more."""
+TASK_ENDED: Final = TASK_OVER | {TaskState.FAILED, TaskState.CANCELLED}
+"""States in which a task's records no longer change."""
 TASK_DECIDED: Final = frozenset({TaskState.ACCEPTED, TaskState.DIVERGED, *TASK_OVER})
+TASK_COUNTED: Final = TASK_DECIDED | TASK_ENDED
+"""States in which no worker commits to a task any more, nor has an answer to send."""
 
 
 class ReplicaState(StrEnum):

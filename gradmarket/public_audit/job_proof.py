@@ -53,8 +53,7 @@ from gradmarket.market.rules import overlap
 from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import (
-    TASK_DECIDED,
-    TASK_OVER,
+    TASK_ENDED,
     Address,
     Hash,
     JobState,
@@ -159,7 +158,7 @@ class JobRecord:
     rounds: Sequence[PublishedRound]
     tasks: Sequence[PublishedTask]
     evidence: Mapping[str, PublishedEvidence]
-    """By the task's id; of the tasks that show any."""
+    """By the task's id."""
     payments: Sequence[PublishedPayment]
     batches: Mapping[int, BatchOnChain]
     settled: Mapping[Address, Units]
@@ -243,21 +242,24 @@ def _find_term_faults(record: JobRecord) -> Iterator[ClauseFinding]:
 
 
 def _prove_verdicts(record: JobRecord) -> ClauseResult:
-    faults, open_tasks, offers = list[ClauseFinding](), 0, Counter[Hash]()
+    faults, offers, states = list[ClauseFinding](), Counter[Hash](), Counter[str]()
     listed = {task.id: task for task in record.tasks}
     for task, evidence in record.evidence.items():
         case = VerdictCase(record.domain, record.opened.signer, record.publication.checks, evidence)
         offers[evidence.offer_digest] += 1
-        found_faults = [*_find_offer_faults(record, listed[task], evidence), *map(str, list_case_faults(case))]
+        is_gathering = not evidence.committed and evidence.state not in TASK_ENDED
+        found = () if is_gathering else map(str, list_case_faults(case))
+        found_faults = [*_find_offer_faults(record, listed[task], evidence), *found]
         if offers[evidence.offer_digest] > 1:
             found_faults.append("another task has the same offer")
         if _is_contradicted(record, evidence):
             found_faults.append("an audit found another root, and the answer stands")
         faults += (ClauseFinding(Clause.VERDICTS, f"task {task}", fault) for fault in found_faults)
-        open_tasks += evidence.state not in TASK_OVER
-    unseen = (f"the draw of audits of {open_tasks} tasks that are not final",) if open_tasks else ()
-    hidden = [task.id for task in record.tasks if task.state in TASK_DECIDED and task.id not in record.evidence]
-    faults += (ClauseFinding(Clause.VERDICTS, f"task {task}", "it is decided, and shows nothing") for task in hidden)
+        states["the draw of audits of {} tasks that are not final"] += evidence.state not in TASK_ENDED
+        states["{} tasks to which nobody committed yet"] += is_gathering
+    unseen = tuple(text.format(count) for text, count in states.items() if count)
+    hidden = [task.id for task in record.tasks if task.id not in record.evidence]
+    faults += (ClauseFinding(Clause.VERDICTS, f"task {task}", "it is listed, and shows nothing") for task in hidden)
     faults += _find_hidden_attempts(record)
     return ClauseResult(Clause.VERDICTS, len(record.evidence), "tasks", tuple(faults), unseen)
 

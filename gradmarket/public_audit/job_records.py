@@ -19,7 +19,7 @@ from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job_parts import Continued
-from gradmarket.market.terms import TASK_DECIDED, TASK_OVER, Address, Hash, JobId, JobState, Units
+from gradmarket.market.terms import TASK_OVER, Address, Hash, JobId, JobState, Units
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedTask
 from gradmarket.public_audit.job_proof import BatchOnChain, EarlierJob, JobLog, JobRecord
 from worker import durable
@@ -105,12 +105,10 @@ class JobSource:
         return payments, batches
 
     def _fetch_evidence(self, tasks: Sequence[PublishedTask]) -> dict[str, PublishedEvidence]:
-        """Returns the evidence of tasks to which workers committed, whatever state the service lists them in."""
+        """Returns the evidence of all attempts at tasks, also of those to which nobody committed."""
         found = dict[str, PublishedEvidence]()
         for done, task in enumerate(tasks, 1):
-            evidence = self._load_evidence(task)
-            if evidence.committed or task.state in TASK_DECIDED:
-                found[task.id] = evidence
+            found[task.id] = self._load_evidence(task)
             self.progress("evidence", done, len(tasks))
         return found
 

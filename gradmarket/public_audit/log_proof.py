@@ -3,21 +3,19 @@ Pure.
 """
 
 from collections.abc import Container, Iterator, Mapping
-from typing import Final
 
 from gradmarket.market.features.disputes.transcript import count_answers
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.messages import LogHead, Outcome
 from gradmarket.market.rules.proof import is_signed_by
-from gradmarket.market.terms import TASK_OVER, Hash, ReplicaId, TaskState, Units
+from gradmarket.market.terms import TASK_COUNTED, TASK_ENDED, Hash, ReplicaId, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence
 from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.market.wire.poll import NO_ROOT
+from gradmarket.public_audit.audit_report import describe_count
 from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobRecord
 
-_OVER: Final = TASK_OVER | {TaskState.FAILED, TaskState.CANCELLED}
-"""States of a task of an ended job whose records no longer change: all are logged."""
 Records = Iterator[tuple[str, bytes, int | None]]
 """Of each record: its name, its leaf, and how long the log is, at most, by which it must be there; None: any time."""
 
@@ -42,6 +40,7 @@ def prove_log(record: JobRecord) -> ClauseResult:
             ends = "its signer ended the job with" if whole else "the batch of its pay carries"
             faults.append(ClauseFinding(Clause.LOG, about, f"it is not in the log of {size} leaves that {ends}"))
         missing += size is None and leaf not in places
+    faults += _find_other_attempts(record, places)
     restored = [
         f"the log of {log.carried[batch].size} leaves that batch {batch} carries: its leaf {restart.number} says that "
         f"the service was restored without them, at Unix time {restart.at}"
@@ -106,9 +105,13 @@ def _list_task_records(
     task: str, shown: PublishedEvidence, paid: int | None, by_replica: Mapping[ReplicaId, int], whole: int | None
 ) -> Records:
     """`paid`: the size of the log that the batch of its pay carries; `whole`, that the signer of the ended job has."""
-    offer, end = shown.offer_digest, whole if shown.state in _OVER else None
+    offer, end = shown.offer_digest, whole if shown.state in TASK_ENDED else None
     size = end if paid is None else paid
     yield f"the offer of task {task}", job_log.encode_offer(offer, shown.offer_signature), size
+    if shown.state in TASK_COUNTED:
+        one = shown.offer
+        data = job_log.encode_attempt(one.round, one.task, one.attempt, len(shown.committed))
+        yield f"the attempt of task {task}", data, size
     for wave in shown.waves:
         if wave.secret is not None and wave.signature is not None:
             data = job_log.encode_wave(offer, wave.number, wave.secret, wave.commitments, wave.signature)
@@ -130,6 +133,37 @@ def _list_task_records(
     for ballot in shown.committed:
         due = size if ballot.outcome == Outcome.REJECTED else by_replica.get(ballot.id, end)
         yield from _list_ballot_records(task, offer, ballot, due, end)
+
+
+def _find_other_attempts(record: JobRecord, leaves: Container[Hash]) -> Iterator[ClauseFinding]:
+    """Finds attempts of which the log has more commitments than are shown, or that are not listed at all: the next one
+    of each task, and the first ones of tasks close to the listed ones, in all rounds and those that may follow."""
+    counts = range(record.publication.spec.replication.max_replicas + 1)
+    shown = {
+        (task.round, task.index, task.attempt): len(record.evidence[task.id].committed)
+        for task in record.tasks
+        if task.id in record.evidence
+    }
+    for attempt in dict.fromkeys((*shown, *_list_next_attempts(record))):
+        others = (count for count in counts if count != shown.get(attempt))
+        logged = next((n for n in others if Hash(hash_leaf(job_log.encode_attempt(*attempt, n))) in leaves), None)
+        if logged is not None:
+            number, task, again = attempt
+            what = "and none is listed" if attempt not in shown else f"and {shown[attempt]} are shown"
+            detail = f"the log has it with {describe_count(logged, 'commitments')}, {what}"
+            yield ClauseFinding(Clause.LOG, f"attempt {again} at task {task} of round {number}", detail)
+
+
+def _list_next_attempts(record: JobRecord) -> Iterator[tuple[int, int, int]]:
+    spec, last = record.publication.spec, dict[tuple[int, int], int]()
+    for task in record.tasks:
+        last[task.round, task.index] = max(task.attempt, last.get((task.round, task.index), -1))
+    rounds = max((number for number, _ in last), default=-1) + 2 + spec.overlap
+    near = {number: [index for listed, index in last if listed in {number - 1, number}] for number in range(rounds)}
+    for number, indices in near.items():
+        first, end = min(indices, default=0) - spec.sizes.most, max(indices, default=0) + spec.sizes.most + 1
+        for index in range(max(0, first), end):
+            yield number, index, last.get((number, index), -1) + 1
 
 
 def _list_ballot_records(task: str, offer: Hash, ballot: PublishedBallot, size: int | None, end: int | None) -> Records:

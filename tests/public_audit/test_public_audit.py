@@ -27,7 +27,7 @@ from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import LogHead
-from gradmarket.market.terms import Address, Digest, Hash, JobId, TaskId, TaskState, Units
+from gradmarket.market.terms import TASK_COUNTED, Address, Digest, Hash, JobId, TaskId, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.hearing_messages import AuditorQuestion, KeptReceipt
 from gradmarket.market.wire.log_proofs import PublishedRestart
@@ -360,7 +360,7 @@ def test_an_honest_record_has_no_fault(record: JobRecord) -> None:
     log = record.log
     assert log.head is not None
     assert (
-        log.head.size == len(log.leaves) == 6 * 4 + 3 + sum(len(shown.waves) for shown in record.evidence.values()) + 6
+        log.head.size == len(log.leaves) == 6 * 5 + 3 + sum(len(shown.waves) for shown in record.evidence.values()) + 6
     )
     assert set(log.carried) == set(record.batches)
 
@@ -482,6 +482,33 @@ def archived(town: Service, plain: JobId, tmp_path_factory: pytest.TempPathFacto
     done = CliRunner().invoke(app, given)
     assert json.loads(done.stdout)["tasks"] == 6
     return folder / "job"
+
+
+def test_a_cancelled_job_is_audited_by_its_archive_with_the_tasks_to_which_nobody_committed(
+    town: Service, tmp_path: Path
+) -> None:
+    """A service that lists none of them is found by the log, and an archive without their evidence is refused."""
+    with RequesterClient(town.place.url, town.place.token) as client:
+        posted = client.submit(PLAIN | {"rounds": 10_000, "tasks_per_round": 9, "name": "cancelled"}).id
+        wait_until(lambda: client.stats(posted).settlements, lambda: client.job(posted).reason)
+        client.steer(posted, "cancel")
+    with closing(MarketClient(town.place.url, lambda _seconds: False)) as market:
+        source = JobSource(market, town.ledger(), JobId(posted), tmp_path, lambda *_: None)
+        wait_until(lambda: all(task.state in TASK_COUNTED for task in market.tasks(JobId(posted))))
+        record = source.fetch()
+    idle = [task for task in record.tasks if not record.evidence[task.id].committed]
+    assert {task.state for task in idle} == {TaskState.CANCELLED}
+    hiding = replace(record, tasks=[task for task in record.tasks if task not in idle])
+    found = {fault.about for fault in prove_log(hiding).faults}
+    assert found >= {f"attempt 0 at task {task.index} of round {task.round}" for task in idle}
+    archive = tmp_path / "archive"
+    told = CliRunner().invoke(
+        app, ["archive", town.place.url, posted, str(archive), "--folder", str(tmp_path / "read")]
+    )
+    assert told.exit_code == 0, told.output
+    place = [str(archive / "archive.json"), posted, "--folder", str(tmp_path / "again"), "--rpc", get_node(town)]
+    done = CliRunner().invoke(app, ["audit", *place, "--sample", "0", "--json"])
+    assert json.loads(done.stdout)["sound"], done.stdout
 
 
 @FULL

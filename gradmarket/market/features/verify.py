@@ -20,6 +20,7 @@ from gradmarket.market.rules.verifiers import Revealed, load_verifier, tolerance
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import (
     TASK_DECIDED,
+    TASK_ENDED,
     TASK_OVER,
     Address,
     Digest,
@@ -124,8 +125,8 @@ class VerdictCase:
 
 
 def list_case_faults(case: VerdictCase) -> list[Finding]:
-    """Returns every fault of the evidence; empty if all verdicts of the task are proven."""
-    if not case.committed:
+    """Returns every fault of the evidence; empty if all verdicts of the task are proven, or it ended without any."""
+    if not case.committed and case.evidence.state not in TASK_ENDED - TASK_OVER:
         return [Finding(Fault.NOT_SHOWN)]
     ballots = [finding for ballot in case.committed for finding in _of_verdict(case, ballot)]
     return [*_find_vote_faults(case), *_find_root_faults(case), *ballots, *_find_draw_faults(case)]

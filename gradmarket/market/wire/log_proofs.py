@@ -11,6 +11,7 @@ from gradmarket.market.wire.evidence import PublishedView
 
 class LeafKind(StrEnum):
     OFFER = "offer"
+    ATTEMPT = "attempt"
     WAVE = "wave"
     COMMITMENT = "commitment"
     REVEAL = "reveal"

@@ -14,7 +14,7 @@ from contracts import events, log_heads
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import LogHead
-from gradmarket.market.terms import BatchState, Hash, RoundState
+from gradmarket.market.terms import TASK_COUNTED, BatchState, Hash, RoundState
 from gradmarket.market.wire.log_proofs import LeafKind, PublishedRestart
 from requester.chain.chain_context import ChainContext
 from requester.feature import LogRecords, features_of
@@ -120,6 +120,10 @@ def _text(column: Any) -> ColumnElement[str]:
     return cast(column, String)
 
 
+_COUNTED: Final = sorted(TASK_COUNTED)
+_COMMITTED: Final = (
+    select(func.count()).where(Replica.task_id == Task.id, Replica.sealed.is_not(None)).scalar_subquery()
+)
 _OFFERED: Final = (Task.id == Replica.task_id,)
 _RECORDS: Final[Sequence[tuple[LeafKind, Any, Sequence[Any], Any, Any]]] = (
     (
@@ -128,6 +132,13 @@ _RECORDS: Final[Sequence[tuple[LeafKind, Any, Sequence[Any], Any, Any]]] = (
         (Task.offer_digest, Task.offer_signature),
         lambda job: (Task.job_id == job,),
         job_log.encode_offer,
+    ),
+    (
+        LeafKind.ATTEMPT,
+        Task.id,
+        (Task.round, Task.index, Task.attempt, _COMMITTED),
+        lambda job: (Task.job_id == job, Task.state.in_(_COUNTED)),
+        job_log.encode_attempt,
     ),
     (
         LeafKind.WAVE,
@@ -178,6 +189,7 @@ _RECORDS: Final[Sequence[tuple[LeafKind, Any, Sequence[Any], Any, Any]]] = (
 """For each kind: the name of a record, the columns in its leaf, the conditions on its rows, and the leaf's encoding."""
 _ORDERS: Final[dict[LeafKind, Sequence[Any]]] = {
     LeafKind.OFFER: (Task.round, Task.index, Task.attempt),
+    LeafKind.ATTEMPT: (Task.round, Task.index, Task.attempt),
     LeafKind.WAVE: (Wave.task_id, Wave.number),
     LeafKind.COMMITMENT: (Replica.id,),
     LeafKind.REVEAL: (Replica.id,),

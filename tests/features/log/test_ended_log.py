@@ -8,17 +8,20 @@ import pytest
 from sqlalchemy import select
 
 from gradmarket.market.features.disputes.questions import HEARING_S
-from gradmarket.market.features.log.merkle import GrowingTree
+from gradmarket.market.features.log.job_log import encode_attempt
+from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import LogHead
 from gradmarket.market.terms import TASK_OVER, Amount, Hash, JobState, ReplicaId, TaskState
-from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment
+from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedTask
 from gradmarket.market.wire.log_proofs import LeafKind, PublishedHead
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord
 from gradmarket.public_audit.log_proof import prove_log
 from requester.features.log import leaf_rows
 from requester.features.log.leaf_rows import LogLeaf
 from requester.features.records.evidence_routes import evidence_of
+from requester.features.records.task_views import task_view
 from requester.moves import ending
+from requester.store import jobs
 from requester.store.locks import lock_row
 from requester.store.tables import Earned, Job, Task
 from tests.features.auditors.test_panels import TWO, sit
@@ -46,11 +49,18 @@ def list_logged(market: MarketFixture) -> list[LogLeaf]:
         return list(reader.session.scalars(select(LogLeaf).order_by(LogLeaf.number)))
 
 
-def prove(market: MarketFixture, leaves: Sequence[Hash], paid: int | None = None) -> ClauseResult:
+def prove(
+    market: MarketFixture, leaves: Sequence[Hash], paid: int | None = None, hidden: str = "", silenced: str = ""
+) -> ClauseResult:
     """Audits the tasks that are shown by a signed head over these leaves; `paid`: those that the batch of all pay
-    carries."""
+    carries. The service hides one task, and all commitments to the silenced one."""
     with market.context.reading() as reader:
-        shown = {task.id: evidence_of(reader, reader.get_one(Task, task.id)) for task in market.tasks()}
+        publication = jobs.load_publication(reader.get_one(Job, market.job))
+        rows = [task for task in market.tasks() if task.id != hidden]
+        shown = {task.id: evidence_of(reader, reader.get_one(Task, task.id)) for task in rows}
+        tasks = [PublishedTask.model_validate(task_view(task, published=True).model_dump(mode="json")) for task in rows]
+    if silenced:
+        shown[silenced] = shown[silenced].model_copy(update={"replicas": [], "waves": [], "hearings": None})
     told = {task: PublishedEvidence.model_validate(each.model_dump(mode="json")) for task, each in shown.items()}
     head = LogHead(1, len(leaves), Hash(GrowingTree(leaves).compute_root()))
     fields = {"job": head.job, "size": head.size, "root": head.root, "signature": market.context.sign(head)}
@@ -65,6 +75,7 @@ def prove(market: MarketFixture, leaves: Sequence[Hash], paid: int | None = None
         ]  # fmt: skip
     opened, domain = SimpleNamespace(signer=market.context.signer_address, unit=1, job=1), market.context.domain
     record = {"evidence": told, "opened": opened, "domain": domain, "log": log, "payments": payments, "closed": []}
+    record |= {"tasks": tasks, "publication": publication}
     return prove_log(cast(JobRecord, SimpleNamespace(**record)))
 
 
@@ -80,6 +91,31 @@ def test_each_leaf_that_the_log_of_an_ended_job_lacks_about_a_failed_task_is_a_f
     for hidden in about:
         faults = prove(market, [leaf.hash for leaf in logged if leaf is not hidden]).faults
         assert ["its signer ended the job with" in fault.detail for fault in faults] == [True], hidden.kind
+
+
+def test_an_attempt_that_the_market_hides_or_shows_without_its_commitments_is_found_in_the_log(
+    new_market: NewMarket,
+) -> None:
+    """The last attempt has no later one whose number would show a gap, and may have no commitment."""
+    market = traced(new_market)
+    fail_unheard(market)
+    end(market)
+    heard, last = market.tasks()
+    leaves = [leaf.hash for leaf in list_logged(market)]
+    assert {row.task_id for row in market.replicas()} == {heard.id}
+    assert prove(market, leaves).faults == ()
+    for lie, detail in (
+        ({"hidden": last.id}, "attempt 1 at task 0 of round 0: the log has it with 0 commitments, and none is listed"),
+        ({"silenced": heard.id}, "attempt 0 at task 0 of round 0: the log has it with 2 commitments, and 0 are shown"),
+    ):
+        assert detail in map(str, prove(market, leaves, **lie).faults)
+
+
+def test_the_first_attempt_of_a_round_that_the_market_hides_is_found_in_the_log(new_market: NewMarket) -> None:
+    market = traced(new_market)
+    leaves = [Hash(hash_leaf(encode_attempt(1, 0, 0, 2)))]
+    (hidden,) = (fault for fault in prove(market, leaves).faults if "none is listed" in fault.detail)
+    assert hidden.about == "attempt 0 at task 0 of round 1"
 
 
 @pytest.mark.parametrize("silent", [False, True])

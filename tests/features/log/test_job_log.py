@@ -62,7 +62,8 @@ def test_every_record_of_a_job_is_one_leaf(market: MarketFixture, api: TestClien
     counts = {kind.value: len(market.all(LogLeaf, LogLeaf.kind == kind.value)) for kind in LeafKind}
     sealed = len(market.all(Replica, Replica.sealed.is_not(None)))
     assert counts == {
-        "offer": len(market.all(Task)), "wave": len(market.all(Wave)), "commitment": sealed, "reveal": sealed,
+        "offer": len(market.all(Task)), "attempt": len(market.all(Task)), "wave": len(market.all(Wave)),
+        "commitment": sealed, "reveal": sealed,
         "verdict": sealed, "round": len(market.all(Round)), "payment": len(market.all(Earned)), "restart": 0,
         "hearing": 0, "answers": 0, "ruling": 0, "seal": 0,
     }  # fmt: skip

@@ -27,6 +27,12 @@ def encode_offer(offer: Hash, signature: bytes) -> bytes:
     return _encode(LeafKind.OFFER, offer, signature)
 
 
+def encode_attempt(number: int, task: int, attempt: int, committed: int) -> bytes:
+    """Records an attempt that is over at a task of a round, and how many workers committed to it: anybody looks for one
+    that is hidden by its numbers alone."""
+    return _encode(LeafKind.ATTEMPT, number, task, attempt, committed)
+
+
 def encode_wave(offer: Hash, wave: int, secret: Hash, commitments: Hash, signature: bytes) -> bytes:
     return _encode(LeafKind.WAVE, offer, wave, secret, commitments, signature)
 
