@@ -1,5 +1,6 @@
 """A worker's own side of its market's hearings: of two answers at once, after lost requests, and after a restart."""
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from gradmarket.market.features.disputes.questions import (
 )
 from gradmarket.market.features.disputes.referee import Referee
 from gradmarket.market.features.disputes.side import Side
+from gradmarket.market.features.log.job_log import SKEW_S
 from gradmarket.market.messages import Offer
 from gradmarket.market.signing import address_of, digest_struct, sign_digest, signer_of
 from gradmarket.market.terms import Address, JobId, ReplicaId
@@ -85,6 +87,8 @@ class HearingMarket:
     sent: int = 0
     signs: PrivateKey = REFEREE
     """Its receipts."""
+    ahead_s: float = 0.0
+    """Seconds by which its clock is ahead of the sides'."""
     referees: dict[ReplicaId, Referee] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -135,10 +139,11 @@ class HearingMarket:
             referee.receive(reply, 0)
         if (leaf := referee.operation) is not None:
             judge_operation(referee, leaf, redo)
+        at = int(time.time() + self.ahead_s)
         job, dispute = self.offers[said.replica].job, referee.terms.dispute
-        struct = DisputeReceipt(job, dispute, NO_RUN, said.side, said.number, said.said, 0)
+        struct = DisputeReceipt(job, dispute, NO_RUN, said.side, said.number, said.said, at)
         signature = sign_digest(self.signs, digest_struct(DOMAIN, struct))
-        return HearingReceipt(number=said.number, at=0, signature=signature)
+        return HearingReceipt(number=said.number, at=at, signature=signature)
 
 
 def open_hearings(market: HearingMarket, folder: Path) -> OwnHearings:
@@ -252,6 +257,17 @@ def test_a_receipt_that_another_signed_is_not_kept_and_is_reported(
     open_hearings(market, tmp_path).turn(0.0)
     assert receipts_in(tmp_path) == []
     assert "question 0 is not signed by the referee" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("ahead_s", "kept"), [(-1.2, False), (-0.8, True), (0.8, True), (1.2, False)])
+def test_a_receipt_of_another_time_is_not_kept_and_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ahead_s: float, kept: bool
+) -> None:
+    """A restore would excuse that the service hides an earlier answer, and a later one is silence."""
+    market = HearingMarket(offers(1), ahead_s=ahead_s * SKEW_S)
+    open_hearings(market, tmp_path).turn(0.0)
+    assert receipts_in(tmp_path) == ([0] if kept else [])
+    assert ("set this machine's clock" in capsys.readouterr().out) is not kept
 
 
 @pytest.mark.parametrize("answered", [1, 4, 7])

@@ -5,6 +5,7 @@ most, between classes two more with each later operation that is judged (dispute
 """
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager, ExitStack
@@ -57,7 +58,7 @@ class HearingAttendance(ABC, Generic[Name]):
     """The market's refusals: a refused answer is not brought again, unlike one lost on its way."""
 
     def __init__(self) -> None:
-        self.over = threading.Event()
+        self.over, self.clock = threading.Event(), time.time
         self._attended: dict[Name, AttendedAnswer] = {}
         self._lost: set[Name] = set()
         """Answers that failed to come out again: they are not computed further."""
@@ -130,7 +131,7 @@ class HearingAttendance(ABC, Generic[Name]):
         """Answers one question; an impossible answer is reported once, and loses in time."""
         refused: tuple[type[Exception], ...] = (Refused, NotFound, RunnerFailed, *self.refusals)
         try:
-            reply = self._attend(name, put).answer(put)
+            reply, began = self._attend(name, put).answer(put), self.clock()
             receipt = self.bring(name, reply)
         except refused as error:
             self.report_progress(f"Could not answer the referee about {name}: {error}", name)
@@ -141,15 +142,17 @@ class HearingAttendance(ABC, Generic[Name]):
         self.report_progress(
             f"Answered question {put.number} of the referee about {name}: {put.question.asked}.", name, reply
         )
-        self._keep_receipt(name, put, reply, receipt)
+        self._keep_receipt(name, put, reply, receipt, (began, self.clock()))
         return True
 
-    def _keep_receipt(self, name: Name, put: PutQuestion, reply: Reply, receipt: HearingReceipt) -> None:
+    def _keep_receipt(
+        self, name: Name, put: PutQuestion, reply: Reply, receipt: HearingReceipt, sent: tuple[float, float]
+    ) -> None:
         """Keeps the receipt of an answer that was brought; on a full disk the answer counts all the same."""
         try:
             own = self.find_answer(name, put)
             kept = build_receipt(own.domain, own.task, own.offer, put, reply, receipt)
-            keep_receipt(own.receipts_file, own.domain, own.referee, kept)
+            keep_receipt(own.receipts_file, own.domain, own.referee, kept, sent)
         except (OSError, MarketError) as error:
             self.report_progress(f"Could not keep the receipt of an answer about {name}: {error}", name)
 

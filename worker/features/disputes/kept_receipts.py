@@ -14,6 +14,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.disputes.questions import Reply, digest_reply
 from gradmarket.market.features.disputes.receipts import receipt_struct
+from gradmarket.market.features.log.job_log import SKEW_S
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain, digest_struct
@@ -48,10 +49,15 @@ def build_receipt(
     )
 
 
-def keep_receipt(path: Path, domain: Domain, referee: Address, kept: KeptReceipt) -> None:
-    """Appends a receipt. Raises Refused where the referee did not sign it."""
+def keep_receipt(path: Path, domain: Domain, referee: Address, kept: KeptReceipt, sent: tuple[float, float]) -> None:
+    """Appends a receipt. Raises Refused where the referee did not sign it, or names another time than that between
+    which the answer was sent and the receipt came, in Unix seconds by this machine's clock: a restore could excuse an
+    answer of an earlier time, and a later time is silence."""
     if not is_signed_by(domain, receipt_struct(kept), kept.signature, referee):
         raise Refused(f"the receipt of its answer to question {kept.number} is not signed by the referee")
+    if not sent[0] - SKEW_S <= kept.at <= sent[1] + SKEW_S:
+        of, here = f"the receipt of its answer to question {kept.number} is of Unix time {kept.at}", round(sent[1])
+        raise Refused(f"{of}, and it is {here} here: set this machine's clock, unless the referee's is wrong")
     durable.append_line(path, kept.model_dump_json().encode() + b"\n")
 
 

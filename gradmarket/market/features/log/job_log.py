@@ -20,7 +20,7 @@ from gradmarket.market.wire.log_proofs import LeafKind, PublishedRestart
 RESTORED: Final = 2**31 - 1
 """In place of a batch's number, where a restart names the log of the restored copy."""
 SKEW_S: Final = 300.0
-"""Seconds by which the clocks of a service and of a receiver of its heads may differ."""
+"""Seconds by which the clocks of a service and of a receiver of its heads or receipts may differ."""
 
 
 def encode_offer(offer: Hash, signature: bytes) -> bytes:
