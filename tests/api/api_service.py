@@ -6,8 +6,8 @@ from contextlib import contextmanager, nullcontext
 import httpx
 from eth_account import Account
 from fastapi import FastAPI
-from siwe import SiweMessage
 
+from gradmarket.market.sign_in_message import SignInMessage
 from requester.app import create_app
 from requester.context import Context
 from requester.features import FEATURES
@@ -37,10 +37,10 @@ class Service:
             base_url=self.url, headers=headers, event_hooks={"response": [self._declared]}, timeout=PATIENCE_S
         )
 
-    def siwe(self, account, **changed) -> SiweMessage:  # type: ignore[no-untyped-def]
+    def siwe(self, account, **changed) -> SignInMessage:  # type: ignore[no-untyped-def]
         return letter(self.anyone.get("/v1/session/nonce").json(), account.address, **changed)
 
-    def knock(self, account, message: SiweMessage, **more: object) -> httpx.Response:  # type: ignore[no-untyped-def]
+    def knock(self, account, message: SignInMessage, **more: object) -> httpx.Response:  # type: ignore[no-untyped-def]
         return self.anyone.post("/v1/session", json=signed(message, account.key) | more)
 
     def worker(self) -> tuple[str, httpx.Client]:

@@ -52,7 +52,7 @@ def test_another_wallets_signature_is_refused(service) -> None:  # type: ignore[
 
 @pytest.mark.parametrize("signature", ["11" * 64 + "1b", "00" * 65, "ff" * 65, "00" * 64 + "1c"])
 def test_a_malformed_signature_is_refused(service, signature: str) -> None:  # type: ignore[no-untyped-def]
-    text = service.siwe(Account.create()).prepare_message()
+    text = service.siwe(Account.create()).text()
     answer = service.anyone.post("/v1/session", json={"message": text, "signature": "0x" + signature})
     assert answer.status_code == 422, answer.text
 

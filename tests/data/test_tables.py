@@ -3,8 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pytest
 import torch
@@ -17,6 +15,10 @@ from gradmarket.data.tables import build_encoding, convert_table, encode_table, 
 from gradmarket.market.data.manifest import Encoding, parse_manifest
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.sdk.rows import DatasetRows, load_rows, load_validation
+from tests.kit.late_module import LateModule
+
+pd: Any = LateModule("pandas")
+pl: Any = LateModule("polars")
 
 FIELDS = {
     "age": [31.0, 42.0, 53.0, 64.0],
@@ -29,13 +31,13 @@ X = [[31, 0, 1, 0, 1, 0, 1], [42, 1, 0, 0, 0, 0, 1], [53, 0, 1, 0, 1, 1, 0], [64
 """age, Bern, Oslo, Rome, member, blue, red."""
 
 
-def as_pandas(fields: Any) -> pd.DataFrame:
+def as_pandas(fields: Any) -> Any:
     frame = pd.DataFrame(fields)
     frame["city"] = frame["city"].astype("category")
     return frame.set_index(pd.Index(range(100, 100 + len(frame))))  # an index is no column
 
 
-FRAMES = {"pandas": as_pandas, "polars": pl.DataFrame, "arrow": pa.table}
+FRAMES = {"pandas": as_pandas, "polars": lambda fields: pl.DataFrame(fields), "arrow": pa.table}
 
 
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)

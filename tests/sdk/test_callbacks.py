@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
 from gradmarket import Market, TrainingJob, callbacks
@@ -15,11 +14,13 @@ from gradmarket.callbacks import TensorBoard
 from gradmarket.market.errors import Refused
 from gradmarket.market.views.job_views import JobView
 from gradmarket.sdk.curve import draw_loss_curve
+from tests.kit.late_module import LateModule
 from tests.lanes import FULL, leave_to_full
 from tests.patience import wait_until
 from tests.sdk.test_train import QUIET, blobs, network
 from tests.town import ALONE
 
+event_accumulator: Any = LateModule("tensorboard.backend.event_processing.event_accumulator")
 ROUNDS = 3
 BLOCK, HEADER = 1 << 15, 7
 """Bytes of a block of an offline run's log, and of the header before the rest of a split record."""
@@ -88,7 +89,7 @@ class Deaf(Remembered):
 
 def test_tensorboard_reads_every_round(job: TrainingJob, tmp_path: Path) -> None:
     job.watch(QUIET, [TensorBoard(tmp_path)])
-    read = EventAccumulator(str(tmp_path / job.id))
+    read = event_accumulator.EventAccumulator(str(tmp_path / job.id))
     read.Reload()
     assert set(read.Tags()["scalars"]) == FIGURES
     losses = {event.step: event.value for event in read.Scalars("held_out/loss")}

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import sparse
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -24,9 +23,11 @@ from gradmarket.market.money import LOCAL_TOKEN
 from gradmarket.sdk.job_handle import TrainingJob
 from gradmarket.sdk.planning import Asked, prepare_job
 from gradmarket.sdk.rows import load_rows
+from tests.kit.late_module import LateModule
 from tests.kit.torch_tests import TRACING
 
 pytestmark = TRACING
+sparse: Any = LateModule("scipy.sparse")
 X = np.random.default_rng(0).standard_normal((24, 8)).astype(np.float32)
 Y = np.arange(24) % 4
 TX = torch.tensor(X)

@@ -1,18 +1,22 @@
 """A data frame with words trains from a short script, and new rows are converted as its own were."""
 
+from typing import Any
+
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch import nn
 
 from gradmarket import Market
 from gradmarket.market.errors import Refused
+from tests.kit.late_module import LateModule
 from tests.lanes import FULL
 from tests.town import ALONE
 
+pd: Any = LateModule("pandas")
 
-def customers(seed: int, count: int) -> pd.DataFrame:
+
+def customers(seed: int, count: int) -> Any:
     drawn = np.random.default_rng(seed)
     city, plan = drawn.choice(["Oslo", "Bern", "Rome"], count), drawn.choice(["free", "paid"], count)
     years = drawn.normal(0, 1, count)

@@ -14,7 +14,6 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse, StreamingResponse
-from siwe import SiweMessage
 
 from gradmarket.client import transport
 from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
@@ -27,6 +26,7 @@ from gradmarket.market.wire.framing import PIECE
 from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest
 from gradmarket.market.wire.sign_in import SignInNonce
 from gradmarket.network import DownloadFailed, DownloadRefused
+from tests.kit.late_module import LateModule
 from tests.patience import dawdle
 from tests.shown import shown_job
 from tests.worker.fake_market import Server
@@ -35,6 +35,7 @@ from worker.protocol.client import Credentials, MarketClient, sign_in
 from worker.protocol.outgoing import Payload
 from worker.wallet import Wallet
 
+siwe: Any = LateModule("siwe")
 KEY = PrivateKey(b"\x01" * 32)
 PAYOUT = Address("0x000000000000000000000000000000000000dEaD")
 ME = Credentials(Wallet(KEY, Path("wallet.key")), PAYOUT, 31337)
@@ -57,7 +58,7 @@ def serve() -> Iterator[Serve]:
 
 def test_the_message_signs_in_this_worker_with_its_payout_here() -> None:
     request = sign_in(ME, NONCE, "https://market.example")
-    told = SiweMessage.from_message(request.message)
+    told = siwe.SiweMessage.from_message(request.message)
     told.verify("0x" + request.signature.hex(), domain="market.example", nonce="abcdefgh12")
     assert told.address == address_of(KEY)
     assert told.statement == f"Work for gradmarket. Pay out to {PAYOUT}."
