@@ -1,12 +1,14 @@
 """Builds the FastAPI application over a context; the stages may run elsewhere."""
 
 import asyncio
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Final
 
 import structlog
 from fastapi import APIRouter, FastAPI
+from pydantic.warnings import UnsupportedFieldAttributeWarning
 from starlette.staticfiles import StaticFiles
 
 from gradmarket.network.environment import path_of
@@ -62,6 +64,8 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
                 watch.cancel()
 
     settings = context.settings
+    # FastAPI ignores it where it builds a body's validator: those of a DeferredModel are built by the first request
+    warnings.simplefilter("ignore", UnsupportedFieldAttributeWarning)
     app = FastAPI(
         title="gradmarket",
         summary="A marketplace for gradients: strangers' GPUs train your model and are paid per accepted gradient.",

@@ -55,6 +55,8 @@ def wrong(parts: dict[str, str]) -> set[str]:
 
 def test_each_part_that_breaks_is_named_and_forgiven_when_it_is_back(service: Served, own_anvil: LocalChain) -> None:
     assert service.ready().json() == {"status": "ok", "database": "ok", "blobs": "ok", "chain": "ok"}
+    signed_in(service.url)
+    assert "Warning" not in service.log.read_text()  # of a library, about itself
 
     blobs, aside = service.data / "blobs", service.data / "elsewhere"
     blobs.rename(aside)
