@@ -1,17 +1,16 @@
-"""Files that a user names: JSON is read, validated against a model and refused in words; others are to be written."""
+"""A command's input: JSON files and settings are read, checked and refused in words; other files are to be written."""
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.fields import faults_of, in_words
-
-Model = TypeVar("Model", bound=BaseModel)
+from gradmarket.market.fields import Model, faults_of, first_fault, in_words
 
 
 def load_json_object(file: str) -> dict[str, Any]:
@@ -58,3 +57,38 @@ def write_all(texts: Mapping[Path, str]) -> None:
             if path.is_file():  # not /dev/stdout
                 path.unlink()
         raise
+
+
+NEARLY: Final = 0.85
+"""The least similarity of a variable's name to a setting's for which that is suggested (difflib's ratio)."""
+
+
+def settings_from(kind: type[Model], given: Mapping[str, Any], options: Mapping[str, str] | None = None) -> Model:
+    """Returns settings made from a command's options, which come before the environment; None is not given.
+
+    Raises Refused that names the option (those in `options` by the name there) or the variable.
+    """
+    stated = {name: value for name, value in given.items() if value is not None}
+    try:
+        return kind(**stated)
+    except ValidationError as error:
+        place, detail = first_fault(error)
+        field = place.partition(".")[0]
+        option = (options or {}).get(field, "--" + field.replace("_", "-"))
+        name = option if field in stated else f"{kind.model_config.get('env_prefix', '')}{field}".upper()
+        raise Refused(f"{name}: {detail}", f"name another value for {name}, or leave it out") from error
+    except ValueError as error:  # the environment's value is not JSON where JSON is required
+        raise Refused(str(error), "see `gradmarket settings` for what it takes") from error
+
+
+def find_misspelt_settings(kind: type[BaseModel], names: Iterable[str], others: Container[str]) -> Iterator[str]:
+    """Yields a sentence for each of the environment's names that is nearly a setting's, and none.
+
+    `others` are names of the same prefix that something else reads.
+    """
+    prefix = str(kind.model_config.get("env_prefix", ""))
+    known = {f"{prefix}{name}".upper() for name in kind.model_fields}
+    for name in sorted(set(map(str.upper, names)) - known):
+        near = get_close_matches(name, known, 1, NEARLY) if name.startswith(prefix) and name not in others else ()
+        if near:
+            yield f"{name} is no setting, and changes nothing: set {near[0]}, or unset it"

@@ -12,8 +12,8 @@ from typing import Annotated, Final
 import typer
 import uvicorn
 
-from gradmarket.market.fields import find_misspelt_settings, settings_from
 from gradmarket.terminal import echo_text
+from gradmarket.user_files import find_misspelt_settings, settings_from
 from requester.app import create_app
 from requester.context import Context
 from requester.engine import StageEngine, stages_with

@@ -43,6 +43,7 @@ MAY_IMPORT: Final = {
         "ready_data",
         "price_guide",
         "terminal",
+        "user_files",
         "runner",
         "contracts",
         "network",

@@ -8,8 +8,8 @@ import typer
 from pydantic import SecretStr
 
 from contracts import keystore
-from gradmarket.market.fields import settings_from
 from gradmarket.terminal import echo_text
+from gradmarket.user_files import settings_from
 from worker import wallet
 from worker.settings import WorkerSettings
 from worker.wallet import Wallet

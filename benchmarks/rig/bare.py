@@ -7,7 +7,7 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
-from gradmarket.market.views.service_views import Health
+from requester.features.health import Health
 
 PATH = "/v1/health"
 

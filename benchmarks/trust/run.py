@@ -15,11 +15,11 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.inspection import Usable, inspect_shards
 from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
-from gradmarket.market.gradient.payload import encode_payload, flatten_tensors, unflatten_vector
+from gradmarket.market.gradient.payload import encode_payload, unflatten_vector
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe
 from gradmarket.market.gradient.round_update import ModelState, build_model_state
 from gradmarket.market.task_plan import Plan
-from tests.kit.whole_merge import apply_merged_answer, merge_answers
+from tests.kit.whole_merge import apply_merged_answer, flatten_tensors, merge_answers
 
 FP32: Final = load_codec("fp32")
 SEED: Final = b"task"

@@ -8,8 +8,8 @@ from sqlalchemy.exc import OperationalError
 
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.commands.edge import JsonOption, print_json
-from gradmarket.market.fields import settings_from
 from gradmarket.terminal import echo_text
+from gradmarket.user_files import settings_from
 from requester.settings import RequesterSettings
 from requester.store import schema
 from requester.store.schema import check_unfinished

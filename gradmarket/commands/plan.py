@@ -28,7 +28,6 @@ from gradmarket.market.features.reputation import BESIDE, COMPARABLE
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import AuditPanel
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
-from gradmarket.market.rules.classes import ONE_CLASS
 from gradmarket.market.rules.replication import BEST, proven
 from gradmarket.market.stakes import Vesting
 from gradmarket.market.step import RowSampling
@@ -41,6 +40,12 @@ from gradmarket.trust.picture import draw_forecast_svg
 from gradmarket.trust.played_rings import RINGS, Interval, PlayedRings
 from gradmarket.trust.scored_forecast import ScoredForecast, compute_scored_forecast
 from gradmarket.user_files import check_writable, write_all
+
+ONE_CLASS: Final = (
+    "reproducible: x86 processors of any vendor, width and threads vote and audit together; cards take no task; "
+    "a step takes about three times as long"
+)
+
 
 ShareOption = Annotated[list[float] | None, typer.Option("--colluders", help="Share of workers that act as one.")]
 AuditOption = Annotated[

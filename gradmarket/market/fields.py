@@ -5,7 +5,7 @@ Each pattern has a text for its refusal. Tags and a note, by which a requester f
 
 import math
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, get_args
@@ -24,7 +24,6 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from gradmarket.market.errors import Refused
 from gradmarket.market.printable import Printable
 from gradmarket.market.terms import REPRODUCIBLE, Address, Amount, Digest, Hash
 
@@ -124,8 +123,6 @@ FORMS: Final[Mapping[str, str]] = {
 """The required form of a field, in words of JSON: pydantic's are Python's."""
 ALIKE: Final = 0.65
 """The least similarity of an unknown field to a known one for which it is suggested (difflib's ratio)."""
-NEARLY: Final = 0.85
-"""The same of a variable's name to a setting's, which begin alike."""
 NAMED: Final = re.compile(r"[a-z_]+(\.[a-z_]+)*")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -249,37 +246,6 @@ def _locate_field(location: Sequence[int | str], given: Any, absent: bool) -> tu
     return parts, at
 
 
-def settings_from(kind: type[Model], given: Mapping[str, Any], options: Mapping[str, str] | None = None) -> Model:
-    """Returns settings made from a command's options, which come before the environment; None is not given.
-
-    Raises Refused that names the option (those in `options` by the name there) or the variable.
-    """
-    stated = {name: value for name, value in given.items() if value is not None}
-    try:
-        return kind(**stated)
-    except ValidationError as error:
-        place, detail = first_fault(error)
-        field = place.partition(".")[0]
-        option = (options or {}).get(field, "--" + field.replace("_", "-"))
-        name = option if field in stated else f"{kind.model_config.get('env_prefix', '')}{field}".upper()
-        raise Refused(f"{name}: {detail}", f"name another value for {name}, or leave it out") from error
-    except ValueError as error:  # the environment's value is not JSON where JSON is required
-        raise Refused(str(error), "see `gradmarket settings` for what it takes") from error
-
-
-def find_misspelt_settings(kind: type[BaseModel], names: Iterable[str], others: Container[str]) -> Iterator[str]:
-    """Yields a sentence for each of the environment's names that is nearly a setting's, and none.
-
-    `others` are names of the same prefix that something else reads.
-    """
-    prefix = str(kind.model_config.get("env_prefix", ""))
-    known = {f"{prefix}{name}".upper() for name in kind.model_fields}
-    for name in sorted(set(map(str.upper, names)) - known):
-        near = get_close_matches(name, known, 1, NEARLY) if name.startswith(prefix) and name not in others else ()
-        if near:
-            yield f"{name} is no setting, and changes nothing: set {near[0]}, or unset it"
-
-
 def refuse_truths(kind: type[BaseModel], value: Any) -> None:
     """Raises ValidationError where a field that takes no truth value has one: pydantic takes `true` for 1."""
     if not isinstance(value, Mapping):
@@ -374,10 +340,3 @@ def _sort_once(tags: tuple[str, ...]) -> tuple[str, ...]:
 Tag = Annotated[str, Field(pattern=TAG)]
 Tags = Annotated[tuple[Tag, ...], Field(max_length=MOST_TAGS), AfterValidator(_sort_once)]
 Note = Annotated[Printable, Field(max_length=2000)]
-
-
-class Labels(Part):
-    """The new labels of a job; null keeps a label as it is."""
-
-    tags: Tags | None = None
-    note: Note | None = None

@@ -11,7 +11,7 @@ from gradmarket.market.fields import DigestField, Part
 from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.job_parts import OnFailure, SecureAggregation
-from gradmarket.market.rules import growth, secrets, verifiers, visibility
+from gradmarket.market.rules import growth, secrets, verifiers
 from gradmarket.market.rules.growth import RoundSizes
 from gradmarket.market.rules.overlap import ROUNDS_BEHIND
 from gradmarket.market.rules.pricing import worth
@@ -105,11 +105,29 @@ class JobSpec(JobFields):
 
     @property
     def notice(self) -> str:
-        """The visibility of the job's parts to others, in words."""
-        noised = self.privacy is not None or self.step.by_row
-        return visibility.describe_visibility(
-            self.visibility, self.private is not None, self.secure is not None, noised
+        """The visibility of model, data and answers to others, in words. Document and manifest are never hidden."""
+        private = self.private is not None
+        data = "what it is measured on" if private else "the training data of this job"
+        anybody = ", and anybody may sign in as a worker."
+        if self.visibility == "public":
+            model = f"Everybody sees the model of this job. Workers see {data}{anybody}"
+        elif self.visibility == "requester":
+            model = (
+                f"Workers see the architecture of the model and {data}{anybody} The model's parameters are seen by "
+                "the requester, and by a worker while it computes on them."
+            )
+        else:
+            model = f"Workers see {'the model of this job' if private else 'the model'} and {data}{anybody}"
+        if not private:
+            return model
+        answers = "the sum of a round's answers, and none of them alone" if self.secure else "what each answers"
+        bare = (
+            " Warning: the sum has no noise, and a model made for it reads single rows off a sum: name privacy or "
+            "step.per_row."
         )
+        noised = self.privacy is not None or self.step.by_row
+        warning = bare if self.secure and not noised else ""
+        return f"{model} The holders' rows stay with them; the service sees {answers}.{warning}"
 
     @property
     def secure(self) -> SecureAggregation | None:

@@ -20,10 +20,10 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_machine import AUTO, choose_named_threads
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.disputes.receipts import KeptReceipt
 from gradmarket.market.terms import Digest, JobId
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.audit_messages import KeptSeal
-from gradmarket.market.wire.hearing_messages import KeptReceipt
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.public_audit.archive import write_archive
 from gradmarket.public_audit.audit_report import AuditReport

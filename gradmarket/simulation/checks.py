@@ -10,7 +10,7 @@ from gradmarket.market.features.reputation import (
     compute_record_standing,
 )
 from gradmarket.market.rules import replication
-from gradmarket.market.rules.replication import Lead
+from gradmarket.market.rules.replication import Lead, adaptive
 from gradmarket.market.task_plan import Plan
 from gradmarket.simulation.simulated_market import SimulatedOperator
 
@@ -50,7 +50,7 @@ class TrustPolicy:
         return self._policy.plan(self._settings)
 
     def plan(self, lead: SimulatedOperator, now: float, _lot: float) -> Plan:
-        cover = replication.compute_unused_stake(lead.stake, lead.pending, self._gain)
+        cover = adaptive.compute_unused_stake(lead.stake, lead.pending, self._gain)
         return self._policy.plan(self._settings, Lead(compute_record_standing(lead.record, now), cover))
 
     def voted(self, operator: SimulatedOperator, agreed: bool, _replicas: int, now: float) -> None:

@@ -14,7 +14,7 @@ from eth_keys.datatypes import PrivateKey
 from gradmarket.auditor import Machine, open_machine
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
 from gradmarket.market.features.disputes.questions import Reply, digest_reply
-from gradmarket.market.features.disputes.receipts import receipt_struct
+from gradmarket.market.features.disputes.receipts import KeptReceipt, receipt_struct
 from gradmarket.market.features.disputes.transcript import terms_of
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Address
@@ -23,7 +23,6 @@ from gradmarket.market.wire.hearing_messages import (
     AuditorQuestion,
     AuditorQuestions,
     AuditorStatement,
-    KeptReceipt,
     PublishedHearing,
     SignedRuling,
     build_ruling,

@@ -7,8 +7,10 @@ import numpy as np
 
 from gradmarket.market.gradient.arrays import Tensors, Vector
 from gradmarket.market.gradient.one_step import OptimizerStep
-from gradmarket.market.gradient.payload import flatten_tensors, unflatten_vector
-from gradmarket.market.gradient.payload_layout import Layout
+from gradmarket.market.gradient.payload import check_payload_tensors, unflatten_vector
+from gradmarket.market.gradient.payload_layout import (
+    Layout,
+)
 from gradmarket.market.gradient.published_update import UpdateDraft, update_bytes
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merged_shards
 from gradmarket.market.gradient.round_update import ModelState, advance_model
@@ -17,6 +19,12 @@ from gradmarket.market.gradient.shards import (
     collect_shards,
 )
 from gradmarket.market.terms import Hash
+
+
+def flatten_tensors(layout: Layout, tensors: Tensors) -> Vector:
+    """Returns the flat vector, a copy. Raises PayloadRefused as `check_payload_tensors` does."""
+    check_payload_tensors(layout, tensors)
+    return np.concatenate([tensors[entry.name].reshape(-1) for entry in layout.entries])
 
 
 def merge_answers(recipe: Recipe, answers: Sequence[MergedAnswer]) -> dict[str, Vector]:

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.gradient import columns
-from gradmarket.market.gradient.aggregators import Band, krum, load_aggregator
+from gradmarket.market.gradient.aggregators import Band, _columns, krum, load_aggregator
 from gradmarket.market.gradient.aggregators import _gram as gram
 from gradmarket.market.gradient.aggregators import _sorting as sorting
 from gradmarket.market.gradient.arrays import Vector
@@ -235,7 +234,7 @@ def test_the_guarantees_need_so_many_answers(name: str, settings: dict[str, int]
 
 @pytest.mark.parametrize("name", ROBUST)
 def test_memory_is_shards_however_long_the_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "HELD", 2**18)
+    monkeypatch.setattr(_columns, "HELD", 2**18)
     rule, size = load_aggregator(name), 2**16
     shards = [Shard(normal(seed, 11, size), addends=16) for seed in range(4)] * 4
     tracemalloc.start()

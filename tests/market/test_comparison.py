@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from gradmarket.market.admissible import list_differences
 from gradmarket.market.features.evaluations import find_best_round
-from gradmarket.market.fields import Labels
 from gradmarket.market.job import JobSpec
+from requester.features.labels import Labels
 
 JOB = {
     "name": "n",

@@ -18,12 +18,12 @@ from gradmarket.market.gradient.payload import (
     decode_shards,
     decode_tensors,
     encode_payload,
-    flatten_tensors,
     read_tensors,
     unflatten_vector,
 )
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, payload_bytes
 from tests.kit.shards import shorten_shards
+from tests.kit.whole_merge import flatten_tensors
 from tests.market.gradient_cases import LOSS, SEEDS, bits, layouts, tensors_of
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "payload.json").read_text())

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient import codecs, payload, payload_layout
+from gradmarket.market.gradient import codecs, payload_layout
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.one_step import OptimizerStep
@@ -30,7 +30,7 @@ from gradmarket.market.gradient.shards import Lanes, build_shards
 from gradmarket.market.terms import Hash
 from graphdoc import plugins
 from tests.kit.shards import shorten_shards
-from tests.kit.whole_merge import apply_merged_answer
+from tests.kit.whole_merge import apply_merged_answer, flatten_tensors
 from tests.lanes import leave_to_full
 from tests.market.gradient_cases import LOSS, bits, layouts, tensors_of
 
@@ -156,7 +156,7 @@ def test_lanes_side_by_side_give_the_same_bits(downlink: str, name: str) -> None
     moved, memory, data = copied(begun.tensors), copied(begun.memory), bytearray(len(expected.update))
     draft = UpdateDraft(load_codec(downlink), memoryview(data), START)
     with ThreadPoolExecutor(3) as pool:
-        shards, lanes = build_shards(LAYOUT, payload.flatten_tensors(LAYOUT, merged)), Lanes(3, pool.map)
+        shards, lanes = build_shards(LAYOUT, flatten_tensors(LAYOUT, merged)), Lanes(3, pool.map)
         advance_model(LAYOUT, begun.tensors, moved, memory, shards, move, 0.1, COUNTERS, lanes, draft)
     assert (everything(moved), everything(memory)) == (everything(expected.tensors), everything(expected.memory))
     assert bytes(data) == expected.update
@@ -198,7 +198,7 @@ def test_memory_of_following_is_a_few_shards_however_large_the_model(monkeypatch
     begun = build_model_state(layout, {"weight": np.ones(2**20, np.float32)}, move)
     after = apply_merged_answer(layout, begun, tensors_of(layout, 1), move, 0.1, (), START)
     held, memory = copied(begun.tensors), copied(begun.memory)
-    shards, moved = build_shards(layout, payload.flatten_tensors(layout, tensors_of(layout, 1))), copied(begun.tensors)
+    shards, moved = build_shards(layout, flatten_tensors(layout, tensors_of(layout, 1))), copied(begun.tensors)
     draft = UpdateDraft(load_codec("int8"), memoryview(bytearray(len(after.update))), START)
     tracemalloc.start()
     apply_published_update(layout, load_codec("int8"), held, START, after.update)

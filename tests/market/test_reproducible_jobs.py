@@ -8,11 +8,10 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from gradmarket.commands.plan import _build_costs
+from gradmarket.commands.plan import ONE_CLASS, _build_costs
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import classes
 from gradmarket.runner import architectures
 from gradmarket.runner.publication import publish_ready
 from gradmarket.sdk.model import set_job_arithmetic
@@ -55,7 +54,7 @@ def test_codecs_and_local_steps_have_the_same_bits_everywhere_and_are_taken(code
     spec = JobSpec.model_validate(FIELDS | {"step": LOCAL, "uplink": {"codec": codec}} | audited)
     assert spec.reproducible
     assert spec.model_dump(mode="json")["arithmetic"] == "reproducible"
-    assert _build_costs(spec)["arithmetic"] == classes.ONE_CLASS
+    assert _build_costs(spec)["arithmetic"] == ONE_CLASS
 
 
 def test_a_job_that_names_none_keeps_its_digest() -> None:

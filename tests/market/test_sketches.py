@@ -5,17 +5,12 @@ import pytest
 from numpy.typing import NDArray
 
 from gradmarket.market.errors import JobRefused
+from gradmarket.market.features.tolerance import check_tensor_count
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload import decode_tensors, encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.projection import sketch_tensors
-from gradmarket.market.rules.sketch_packing import (
-    check_tensor_count,
-    encode_sketch,
-    of_payload,
-    pack_sketch,
-    unpack_sketch,
-)
+from gradmarket.market.rules.sketch_packing import encode_sketch, of_payload, pack_sketch, unpack_sketch
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.base import SKETCH_TENSORS, SKETCH_WIDTH
 from gradmarket.market.wire.poll import sketch_digest

@@ -108,7 +108,7 @@ def test_sybils_get_less_unchecked_work_than_one_identity(identities: int, tasks
 @given(st.floats(0, 50), st.floats(0, 50), RATES)
 def test_an_exposure_is_covered_by_the_rate_it_asks_for(cover: float, benefit: float, floor: float) -> None:
     gain = 1.0 + benefit
-    rate = max(floor, replication.least_rate(cover, gain))
+    rate = max(floor, adaptive.least_rate(cover, gain))
     if rate < 1.0:
         assert compute_exposure(rate, gain) <= max(cover, compute_exposure(floor, gain)) * (1 + 1e-9)
         # a liar's mean gain before it is caught is less than its loss
@@ -126,8 +126,8 @@ def test_an_exposure_without_audits_has_no_end() -> None:
     assert tasks_before_caught(0.0) == math.inf
     assert expected_before_caught(0.05, 0.0) == math.inf
     assert tasks_before_caught(0.05) == 59
-    assert replication.compute_unused_stake(65.0, 6, 1.0) == 59.0
-    assert replication.compute_unused_stake(65.0, 600, 1.0) == 0.0
+    assert adaptive.compute_unused_stake(65.0, 6, 1.0) == 59.0
+    assert adaptive.compute_unused_stake(65.0, 600, 1.0) == 0.0
 
 
 @given(SHARES, st.floats(0, 1e6), RATES, RATES, st.floats(0.1, 100))

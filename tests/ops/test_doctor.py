@@ -17,7 +17,7 @@ from gradmarket.commands.checkup import CheckResult
 from gradmarket.commands.doctor import check_setting_names
 from gradmarket.endpoint import data_folder
 from gradmarket.market.errors import Refused
-from gradmarket.market.fields import find_misspelt_settings
+from gradmarket.user_files import find_misspelt_settings
 from requester.settings import OF_COMPOSE, RequesterSettings
 from tests.source_tree import ROOT
 from worker import settings

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from gradmarket.cli import app
 from gradmarket.commands.settings import KINDS, build_settings_page, list_setting_rows
 from gradmarket.market.errors import Refused
-from gradmarket.market.fields import settings_from
+from gradmarket.user_files import settings_from
 from requester.settings import RequesterSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"

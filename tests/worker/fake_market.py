@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from starlette.middleware.base import RequestResponseEndpoint
 
 from gradmarket.market.digests import blob_digest, domain_hash
+from gradmarket.market.features.log.job_log import ConsistencyProof, LeafProof
 from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.features.windows import StateReceipt, StateRequest, StatesAsked
 from gradmarket.market.job import Publication
@@ -25,14 +26,7 @@ from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, Rep
 from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.wire.evidence import PublishedAudit, PublishedEvidence
 from gradmarket.market.wire.framing import HEAD
-from gradmarket.market.wire.log_proofs import (
-    ConsistencyProof,
-    LeafHashes,
-    LeafKind,
-    LeafProof,
-    PublishedHead,
-    PublishedRestart,
-)
+from gradmarket.market.wire.log_proofs import LeafHashes, LeafKind, PublishedHead, PublishedRestart
 from gradmarket.market.wire.poll import (
     Answer,
     CommitmentRequest,

@@ -15,7 +15,7 @@ from contracts import calls
 from contracts.log_heads import build_head_group
 from contracts.packing import PackedGroup
 from gradmarket.cli import app
-from gradmarket.market.features.disputes.receipts import receipt_struct
+from gradmarket.market.features.disputes.receipts import KeptReceipt, receipt_struct
 from gradmarket.market.features.log.job_log import (
     RESTORED,
     encode_answers,
@@ -33,13 +33,7 @@ from gradmarket.market.rules.secrets import seal_commitment
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence, PublishedWave
-from gradmarket.market.wire.hearing_messages import (
-    AskedInHearing,
-    KeptReceipt,
-    PublishedHearing,
-    SaidInHearing,
-    SignedRuling,
-)
+from gradmarket.market.wire.hearing_messages import AskedInHearing, PublishedHearing, SaidInHearing, SignedRuling
 from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.market.wire.poll import SignedVerdict, WaveOpened, digest_of, hash_of
 from tests.lanes import FULL, leave_to_full

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from contracts import OTHERS
-from gradmarket.market.fields import find_misspelt_settings
 from gradmarket.terminal import echo_text
+from gradmarket.user_files import find_misspelt_settings
 from worker.cli.wallet_commands import app as wallet_app
 from worker.features import FEATURES
 from worker.journal import Journal

@@ -32,8 +32,8 @@ from gradmarket.market.wire.evidence import (
     PublishedVerdict,
 )
 from gradmarket.market.wire.framing import MissingParts, PartAddress, ReceivedBytes, frame_poll_request
-from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafKind, LeafProof, PublishedHead
-from gradmarket.market.wire.poll import MAX_WAIT_S, HoldingReceipt, PollAnswer, PollRequest
+from gradmarket.market.wire.log_proofs import LeafHashes, PublishedHead
+from gradmarket.market.wire.poll import MAX_WAIT_S, PollAnswer, PollRequest
 from gradmarket.market.wire.sign_in import STATEMENT, ChainFacts, ConsentRequest, Session, SignIn, SignInNonce
 from gradmarket.network.addresses import PublicOnly
 from gradmarket.network.environment import is_loopback
@@ -109,8 +109,6 @@ MAX_ITEMS: Final = 1_000_000
 MAX_LISTING: Final = 2 * 2**30
 """Bytes of all pages of one list."""
 PAGE: Final = 500
-FAULTY: Final = 500
-"""Statuses from here on are the market's own fault, and no answer."""
 SHORT_FOR_S: Final = 3600.0
 COMMAND_WAIT_S: Final = 10.0
 """Seconds that a command of the worker's owner waits for an unreachable market."""
@@ -182,7 +180,7 @@ class MarketClient:
 
     def log(self, job: JobId) -> PublishedHead | None:
         """Returns the newest head of the job's log; None where the market keeps none, or none yet."""
-        return self._find(PublishedHead, f"{build_job_path(job)}/log")
+        return self.find(PublishedHead, f"{build_job_path(job)}/log")
 
     def leaves(self, job: JobId, size: int) -> Iterator[Hash]:
         """Yields the hashes of the log's first `size` leaves, or of all if it has fewer."""
@@ -195,22 +193,8 @@ class MarketClient:
                 return
             first += len(page.hashes)
 
-    def prove_prefix(self, job: JobId, old: int, size: int) -> ConsistencyProof | None:
-        """Returns the proof that the log of `old` leaves begins that of `size`; None where the market has none."""
-        path = f"{build_job_path(job)}/log/consistency"
-        try:
-            return self._find(ConsistencyProof, path, params={"old": old, "size": size})
-        except ServiceProblem as problem:
-            if problem.status >= FAULTY:
-                raise
-            return None
-
-    def leaf(self, job: JobId, kind: LeafKind, about: str, size: int) -> LeafProof | None:
-        """Returns the proof that the record is in the log of this size; None where the market has none."""
-        path = f"{build_job_path(job)}/log/leaves/{kind.value}"
-        return self._find(LeafProof, path, params={"about": about, "size": size})
-
-    def _find(self, kind: type[Answer], path: str, **options: Any) -> Answer | None:
+    def find(self, kind: type[Answer], path: str, **options: Any) -> Answer | None:
+        """Sends a request that needs no session. Returns None where there is nothing (404)."""
         try:
             return self._transport.ask(kind, "GET", path, **options)
         except ServiceProblem as problem:
@@ -299,11 +283,6 @@ class MarketClient:
         place = f"{quote(payload.part.replica, safe='')}/{payload.part.fence}"
         received = self.signed_in(ReceivedBytes, "GET", f"/v1/work/payloads/{place}")
         return payload.from_byte(received.received)
-
-    def hold(self, job: JobId, rows: int | None) -> HoldingReceipt:
-        """Takes part in a private job with `rows` rows of this machine's own; None conceals the number."""
-        path = f"/v1/work/holdings/{quote(job, safe='')}"
-        return self.signed_in(HoldingReceipt, "PUT", path, json={"rows": rows})
 
     def ask(self, kind: type[Answer], method: str, path: str) -> Answer:
         """Sends a request that needs no session."""

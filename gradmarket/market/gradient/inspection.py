@@ -97,10 +97,15 @@ class Inspection:
     def verdict(self) -> Usable | Diverged:
         """Returns the result after all shards were seen."""
         norm = math.sqrt(math.fsum(self._squares))
-        reason = _find_divergence(norm, self._norm_bound, self._largest)
-        if reason is None and not 0.0 <= self._weight <= VALUE_BOUND:
-            reason = Divergence.NO_WEIGHT
-        return Diverged(reason, norm) if reason else Usable(norm, self._loss)
+        if not (math.isfinite(norm) and math.isfinite(self._largest)):
+            return Diverged(Divergence.NOT_FINITE, norm)
+        if norm > self._norm_bound:
+            return Diverged(Divergence.NORM_OVER_BOUND, norm)
+        if self._largest > VALUE_BOUND:
+            return Diverged(Divergence.VALUE_OVER_BOUND, norm)
+        if not 0.0 <= self._weight <= VALUE_BOUND:
+            return Diverged(Divergence.NO_WEIGHT, norm)
+        return Usable(norm, self._loss)
 
 
 def inspect_shards(layout: Layout, shards: Iterable[tuple[int, Vector]], norm_bound: float) -> Usable | Diverged:
@@ -113,14 +118,6 @@ def inspect_shards(layout: Layout, shards: Iterable[tuple[int, Vector]], norm_bo
 
 def _choose_larger(first: float, second: float) -> float:
     return math.nan if math.isnan(first) or math.isnan(second) else max(first, second)
-
-
-def _find_divergence(norm: float, norm_bound: float, largest_value: float) -> Divergence | None:
-    if not (math.isfinite(norm) and math.isfinite(largest_value)):
-        return Divergence.NOT_FINITE
-    if norm > norm_bound:
-        return Divergence.NORM_OVER_BOUND
-    return Divergence.VALUE_OVER_BOUND if largest_value > VALUE_BOUND else None
 
 
 MARGINS: Final = tuple(4.0**power for power in range(-8, 0))

@@ -49,12 +49,6 @@ def check_payload_tensors(layout: Layout, tensors: Tensors) -> None:
             raise PayloadRefused(f"{entry.name} is {tensor.dtype}{tensor.shape}, not float32{entry.shape}")
 
 
-def flatten_tensors(layout: Layout, tensors: Tensors) -> Vector:
-    """Returns the flat vector, a copy. Raises PayloadRefused as `check_payload_tensors` does."""
-    check_payload_tensors(layout, tensors)
-    return np.concatenate([tensors[entry.name].reshape(-1) for entry in layout.entries])
-
-
 def unflatten_vector(layout: Layout, vector: Vector) -> dict[str, Vector]:
     """Returns the named tensors as views of a flat float32 vector. Raises PayloadRefused on another size."""
     if vector.shape != (layout.size,):

@@ -126,17 +126,13 @@ def payload_bytes(layout: Layout, codec: Codec) -> int:
 def list_packings(layout: Layout, index: int, codec: Codec) -> list[tuple[slice, Codec]]:
     """Returns the parts of a shard that are packed separately, each with its codec."""
     if not codec.GRADIENTS_ONLY:
-        return [(slice(0, count_shard_elements(layout, index)), codec)]
+        part = layout.shards[index]
+        return [(slice(0, len(range(part.start, part.stop))), codec)]
     return [(each.part, codec if each.gradient else fp32) for each in list_sections(layout, index)]
 
 
 def shard_bytes(layout: Layout, index: int, codec: Codec) -> int:
     return sum(used.packed_bytes(part.stop - part.start) for part, used in list_packings(layout, index, codec))
-
-
-def count_shard_elements(layout: Layout, index: int) -> int:
-    part = layout.shards[index]
-    return len(range(part.start, part.stop))
 
 
 def build_layout(document: Document) -> Layout:

@@ -58,7 +58,20 @@ def sketch_tensors(tensors: Tensors, seed: Hash) -> dict[str, Numbers]:
     signs = _draw_signs(seed, b"fold", _OFFSETS + ROWS * PLACES).astype(np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
         folded = np.stack([_fold_tensor(tensor.reshape(-1), signs, seed, name) for name, tensor in tensors.items()])
-        return dict(zip(tensors, _project_folds(_fold_again(folded, signs, seed), seed), strict=True))
+        # the second fold, of float32[tensors, PLACES] to [tensors, FEWER]; all tensors use the same draws
+        total = np.zeros((len(folded), 2 * FEWER), np.float32)
+        for number, (offset, turn) in enumerate(_draw_numbers(seed, b"again", PLACES // FEWER, 2)):
+            start, block = turn % FEWER, folded[:, number * FEWER : (number + 1) * FEWER]
+            total[:, start : start + FEWER] += block * signs[offset : offset + FEWER]
+        # [tensors, FEWER] to [tensors, SKETCH_WIDTH], computed in integers so that it is exact
+        places = (total[:, :FEWER] + total[:, FEWER:]).astype(np.float64)
+        largest = np.max(np.abs(places), axis=1)
+        finite = np.isfinite(largest)
+        shift = np.where(finite & (largest > 0), _BITS - np.frexp(largest)[1], 0)[:, None]
+        whole = np.rint(np.ldexp(np.where(finite[:, None], places, 0.0), shift))
+        matrix = _draw_signs(seed, b"project", FEWER * SKETCH_WIDTH).reshape(FEWER, SKETCH_WIDTH).astype(np.float64)
+        sums = np.ldexp(whole @ matrix, -shift) / np.sqrt(SKETCH_WIDTH)
+        return dict(zip(tensors, np.where(finite[:, None], sums, np.nan).astype(np.float32), strict=True))
 
 
 def _fold_tensor(vector: Vector, signs: Vector, seed: Hash, name: str) -> Vector:
@@ -83,30 +96,9 @@ def _sum_signed_rows(stack: Vector, signs: Vector) -> Vector:
     return added
 
 
-def _fold_again(folded: Vector, signs: Vector, seed: Hash) -> Vector:
-    """Returns float32[tensors, FEWER], the second fold of float32[tensors, PLACES]; all tensors use the same draws."""
-    total = np.zeros((len(folded), 2 * FEWER), np.float32)
-    for number, (offset, turn) in enumerate(_draw_numbers(seed, b"again", PLACES // FEWER, 2)):
-        start, block = turn % FEWER, folded[:, number * FEWER : (number + 1) * FEWER]
-        total[:, start : start + FEWER] += block * signs[offset : offset + FEWER]
-    return total[:, :FEWER] + total[:, FEWER:]
-
-
 def _draw_numbers(seed: Hash, name: bytes, count: int, numbers: int) -> list[list[int]]:
     """Returns `count` lists of `numbers` integers below 2^16."""
     return np.frombuffer(_derive_stream(seed, name, 2 * numbers * count), "<u2").reshape(-1, numbers).tolist()
-
-
-def _project_folds(folded: Vector, seed: Hash) -> Numbers:
-    """Returns float32[tensors, SKETCH_WIDTH] from float32[tensors, FEWER], computed in integers so that it is exact."""
-    places = folded.astype(np.float64)
-    largest = np.max(np.abs(places), axis=1)
-    finite = np.isfinite(largest)
-    shift = np.where(finite & (largest > 0), _BITS - np.frexp(largest)[1], 0)[:, None]
-    whole = np.rint(np.ldexp(np.where(finite[:, None], places, 0.0), shift))
-    matrix = _draw_signs(seed, b"project", FEWER * SKETCH_WIDTH).reshape(FEWER, SKETCH_WIDTH).astype(np.float64)
-    sums = np.ldexp(whole @ matrix, -shift) / np.sqrt(SKETCH_WIDTH)
-    return np.where(finite[:, None], sums, np.nan).astype(np.float32)
 
 
 @lru_cache(maxsize=4)

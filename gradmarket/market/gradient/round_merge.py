@@ -100,7 +100,8 @@ def merged_shards(recipe: Recipe, answers: Sequence[MergedAnswer]) -> Shards:
     if not 1 <= len(answers) <= recipe.addends:
         raise PayloadRefused(f"a merge takes 1 to {recipe.addends} answers, not {len(answers)}")
     if recipe.layout.weighed:
-        answers = _scale_answers(recipe.layout, answers)
+        weights = [weight_of(recipe.layout, answer.data) for answer in answers]
+        answers = [replace(answer, scale=scale) for answer, scale in zip(answers, weight_scales(weights), strict=True)]
 
     def merged(indices: Sequence[int]) -> Iterator[Vector]:
         stacks = [_Stack(recipe, answers, index) for index in indices]
@@ -116,11 +117,6 @@ def merged_shards(recipe: Recipe, answers: Sequence[MergedAnswer]) -> Shards:
         return shard
 
     return Shards(merged, recipe.aggregator.SHARDWISE)
-
-
-def _scale_answers(layout: Layout, answers: Sequence[MergedAnswer]) -> list[MergedAnswer]:
-    weights = [weight_of(layout, answer.data) for answer in answers]
-    return [replace(answer, scale=scale) for answer, scale in zip(answers, weight_scales(weights), strict=True)]
 
 
 def weight_scales(weights: Sequence[float]) -> tuple[float, ...]:

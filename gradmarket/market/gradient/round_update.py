@@ -90,7 +90,12 @@ def advance_model(
         target = {**after, **parameters}
     own = {key: array for key, array in memory.items() if draft is None or not key.startswith(EXACT)}
     update = OneStep(parameters, target, own, move.optimizer, move.settings, lr)
-    shards, update.factor = _clip_shards(layout, shards, move.clip, lanes)
+    if move.clip is not None:
+        # shards are computed twice where they are many, and else kept
+        shards = shards if layout.size > HELD else build_shards(layout, collect_shards(layout, shards, lanes))
+        whole = whole_tensors(layout, in_order(layout, shards))
+        lengths = (each for entry, values in whole if entry.kind == "gradient" for each in iterate_square_sums(values))
+        update.factor = compute_clip_factor(math.sqrt(math.fsum(lengths)), move.clip)
 
     def publish(index: int) -> None:
         if draft is not None:
@@ -111,16 +116,6 @@ def advance_model(
     for name in before.keys() - {entry.name for entry in layout.entries[1:]}:
         after[name][...] = more.get(name, before[name])
     return update.loss
-
-
-def _clip_shards(layout: Layout, shards: Shards, limit: float | None, lanes: Lanes) -> tuple[Shards, np.float32 | None]:
-    """Returns the shards, kept where they are few, and the factor for their gradients."""
-    if limit is None:
-        return shards, None
-    again = shards if layout.size > HELD else build_shards(layout, collect_shards(layout, shards, lanes))
-    whole = whole_tensors(layout, in_order(layout, again))
-    lengths = (each for entry, values in whole if entry.kind == "gradient" for each in iterate_square_sums(values))
-    return again, compute_clip_factor(math.sqrt(math.fsum(lengths)), limit)
 
 
 def _select_trainable(layout: Layout, tensors: Arrays) -> dict[str, Vector]:

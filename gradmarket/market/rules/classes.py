@@ -13,10 +13,6 @@ from gradmarket.market.terms import REPRODUCIBLE
 
 PROCESSORS: Final = "cpu/x86_64"
 """The prefix of the class of a processor on which the bits were compared (graphdoc.runner.child)."""
-ONE_CLASS: Final = (
-    "reproducible: x86 processors of any vendor, width and threads vote and audit together; cards take no task; "
-    "a step takes about three times as long"
-)
 
 
 def find_class_in_job(announced: str, reproducible: bool) -> str:

@@ -179,12 +179,8 @@ def may_publish_answer(
     if first_open is None or is_round_standing(number, first_open, overlap):
         return True
     kept = not audited and not diverged and state in (TaskState.ACCEPTED, TaskState.FINAL)
-    return kept and not has_equal_start(number, overlap)
-
-
-def has_equal_start(number: int, overlap: int) -> bool:
-    """Returns whether another round starts from the same parameters as this one."""
-    return overlap > 0 and number <= overlap
+    alike = overlap > 0 and number <= overlap  # another round starts from the same parameters
+    return kept and not alike
 
 
 def is_round_standing(number: int, first_open: int, overlap: int) -> bool:

@@ -5,24 +5,15 @@ from typing import Final
 
 import numpy as np
 
-from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.payload import read_tensors
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.projection import Numbers, Sketch, sketch_tensors
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire.base import SKETCH_TENSORS, SKETCH_WIDTH
+from gradmarket.market.wire.base import SKETCH_WIDTH
 from graphdoc.encoding import Bytes
 
 STORED: Final = np.dtype("<f4")
-
-
-def check_tensor_count(layout: Layout) -> None:
-    """Raises JobRefused where answers have too many tensors for a reveal."""
-    tensors = len(layout.entries)
-    if tensors > SKETCH_TENSORS:
-        most = f"{tensors} tensors, and a sketch has {SKETCH_TENSORS} at most: take the verifier exact"
-        raise JobRefused("verifier", f"an answer has {most}")
 
 
 def of_payload(layout: Layout, data: Bytes, codec: Codec, task_seed: bytes, seed: Hash) -> dict[str, Numbers]:

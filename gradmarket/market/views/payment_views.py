@@ -100,18 +100,6 @@ class WorkerView(DeferredModel):
     replicas: dict[str, int]
 
 
-class EarningsView(DeferredModel):
-    """Per job: the earnings, and how far settlement has come."""
-
-    job: str
-    chain_job: int | None
-    earned: str
-    waiting: str
-    reserved: str
-    settled: str
-    withdrawn: str
-
-
 class ToSignView(DeferredModel):
     """A transaction for a wallet: EIP-1474's fields, without gas, fees and nonce, which are the wallet's to choose."""
 

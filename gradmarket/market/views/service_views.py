@@ -8,10 +8,6 @@ from gradmarket.market.fields import TOKEN_NAME, AmountField, DeferredModel, One
 from gradmarket.market.terms import Role
 
 
-class Health(DeferredModel):
-    status: str
-
-
 class Readiness(DeferredModel):
     """`ok`, or the fault in words."""
 

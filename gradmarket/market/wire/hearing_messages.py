@@ -108,24 +108,6 @@ class HearingReceipt(Wire):
     signature: SignatureField
 
 
-class KeptReceipt(Wire):
-    """A side's proof that the referee of `sides`, which answered the offer with payloads of `roots`, has its answer."""
-
-    job: Number
-    """The chain's number of the job."""
-    task: TaskId = Field(max_length=64)
-    """The service's name of the task, which is not signed."""
-    offer: HashField
-    sides: tuple[AddressField, AddressField]
-    roots: tuple[HashField, HashField]
-    run: Number | None = None
-    side: AddressField
-    number: Number
-    said: HashField
-    at: Number
-    signature: SignatureField
-
-
 class SaidInHearing(DeferredModel):
     """A side's signed answer, `size` bytes long, that came at that Unix time; `body` is none where it was longer than
     MOST_SAID or than what the referee holds."""

@@ -9,6 +9,15 @@ from gradmarket.market.messages import LogHead
 from gradmarket.market.wire.evidence import PublishedView
 
 
+class LeafHashes(PublishedView):
+    """The hashes of some leaves in a row: each is SHA-256 of a zero byte and a record in canonical JSON."""
+
+    first: int = Field(ge=0)
+    """Number of the first of them, from 0 on."""
+    hashes: tuple[HashField, ...]
+    """At most 2,000, in order; none where the log ends before `first`."""
+
+
 class LeafKind(StrEnum):
     OFFER = "offer"
     ATTEMPT = "attempt"
@@ -53,34 +62,3 @@ class PublishedHead(PublishedView):
 
     def struct(self) -> LogHead:
         return LogHead(self.job, self.size, self.root)
-
-
-class LeafHashes(PublishedView):
-    """The hashes of some leaves in a row: each is SHA-256 of a zero byte and a record in canonical JSON."""
-
-    first: int = Field(ge=0)
-    """Number of the first of them, from 0 on."""
-    hashes: tuple[HashField, ...]
-    """At most 2,000, in order; none where the log ends before `first`."""
-
-
-class LeafProof(PublishedView):
-    """That a leaf is in the log of this size."""
-
-    number: int = Field(ge=0)
-    """Its place in the log, from 0 on."""
-    size: int
-    """Leaves of the log that the proof is for."""
-    path: tuple[HashField, ...]
-    """Siblings from the leaf up (RFC 9162, 2.1.3)."""
-
-
-class ConsistencyProof(PublishedView):
-    """That the log of `old` leaves is a prefix of the one of `size`."""
-
-    old: int
-    """Leaves of the earlier log."""
-    size: int
-    """Leaves of the later one."""
-    path: tuple[HashField, ...]
-    """Nodes (RFC 9162, 2.1.4)."""

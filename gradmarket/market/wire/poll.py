@@ -292,16 +292,3 @@ def hash_of(digest: Digest) -> Hash:
 
 def digest_of(value: Hash) -> Digest:
     return Digest("blake3:" + value.hex())
-
-
-class Holding(Wire):
-    """`rows`: their number, by their owner; null where it names none. The first statement stands."""
-
-    rows: int | None = Field(default=None, ge=1, lt=2**53)
-
-
-class HoldingReceipt(Wire):
-    """The worker may be drawn for the job's tasks. `rows` are its first number: its answers weigh by them."""
-
-    job: JobField
-    rows: int | None

@@ -9,10 +9,11 @@ from dataclasses import replace
 
 from sqlalchemy import exists, func, or_, select
 
-from gradmarket.market.rules import assignment, replication
+from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Candidate, Mixable
 from gradmarket.market.rules.lifecycle import AUDIT_OPEN, IN_FLIGHT
 from gradmarket.market.rules.replication import STRANGER, Lead
+from gradmarket.market.rules.replication.adaptive import compute_unused_stake
 from gradmarket.market.terms import Address, ReplicaState
 from requester.feature import Feature
 from requester.features.audits.audit_tables import Audit
@@ -33,7 +34,7 @@ def compute_leads(
     result = {}
     for worker, candidate in known.items():
         standing = records.get((candidate.party.operator, candidate.determinism_class), 0.0)
-        cover = replication.compute_unused_stake(stakes.get(worker, 0) / job.price, held.get(worker, 0), gain)
+        cover = compute_unused_stake(stakes.get(worker, 0) / job.price, held.get(worker, 0), gain)
         result[worker] = Lead(standing, cover)
     return result
 

@@ -9,10 +9,16 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 from starlette.datastructures import State
 
-from gradmarket.market.views.service_views import Health, Readiness
+from gradmarket.market.fields import DeferredModel
+from gradmarket.market.views.service_views import Readiness
 from requester.context import Context
 from requester.feature import Feature
 from requester.features.part_troubles import probe_blobs, probe_database
+
+
+class Health(DeferredModel):
+    status: str
+
 
 router = APIRouter(tags=["service"])
 

@@ -2,13 +2,21 @@
 
 from fastapi import APIRouter
 
-from gradmarket.market.fields import Labels
+from gradmarket.market.fields import Note, Part, Tags
 from gradmarket.market.views.job_views import JobView
 from requester.api.auth_routes import Here, Submitter
 from requester.api.job_routes import STEER, JobPath, load_job_view, lock_own_job
 from requester.api.problems import describe_problems
 from requester.feature import Feature
 from requester.store.listings import pack_tags
+
+
+class Labels(Part):
+    """The new labels of a job; null keeps a label as it is."""
+
+    tags: Tags | None = None
+    note: Note | None = None
+
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

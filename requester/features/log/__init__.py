@@ -8,10 +8,11 @@ from fastapi import APIRouter, Query, Request
 from starlette.datastructures import State
 
 from gradmarket.market.errors import NotFound
+from gradmarket.market.features.log.job_log import ConsistencyProof, LeafProof
 from gradmarket.market.features.log.merkle import GrowingTree
 from gradmarket.market.messages import LogHead
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafKind, LeafProof, PublishedHead
+from gradmarket.market.wire.log_proofs import LeafHashes, LeafKind, PublishedHead
 from requester.api.auth_routes import Here
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.paging import MOST

@@ -21,7 +21,7 @@ from celery import Celery, bootsteps, signals
 from celery.beat import Scheduler, SchedulingError, Service
 from kombu.exceptions import OperationalError
 
-from gradmarket.market.fields import settings_from
+from gradmarket.user_files import settings_from
 from requester.context import Context
 from requester.engine import list_waiting_topics, ready_rows, run_once, stages_with
 from requester.feature import look_after

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, HTTPException
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.wire.poll import Holding, HoldingReceipt
+from gradmarket.market.features.private.holder_rows import Holding, HoldingReceipt
 from requester.api.auth_routes import SAME_RELEASE, Here, Worker
 from requester.api.job_routes import JobPath, job_or_404
 from requester.api.problems import describe_problems

@@ -6,7 +6,7 @@ from fastapi import APIRouter, HTTPException, Path
 from sqlalchemy import select
 
 from gradmarket.market.errors import NotFound
-from gradmarket.market.views.payment_views import EarningsView
+from gradmarket.market.fields import DeferredModel
 from gradmarket.market.views.service_views import Page
 from gradmarket.market.wire.poll import SignedVoucher
 from requester.api import auth_routes
@@ -15,6 +15,19 @@ from requester.api.job_views import format_amount
 from requester.api.paging import Cursor, Limit, load_list_page
 from requester.exchange import outbox
 from requester.store.tables import Account, Job
+
+
+class EarningsView(DeferredModel):
+    """Per job: the earnings, and how far settlement has come."""
+
+    job: str
+    chain_job: int | None
+    earned: str
+    waiting: str
+    reserved: str
+    settled: str
+    withdrawn: str
+
 
 router = APIRouter(prefix="/v1", tags=["payments"])
 

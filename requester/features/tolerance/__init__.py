@@ -1,8 +1,9 @@
 """Thresholds by which answers of two determinism classes are compared, learnt from trusted runs of auditors."""
 
 from gradmarket.market.data.manifest import Manifest
+from gradmarket.market.features.tolerance import check_tensor_count
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import overlap, sketch_packing
+from gradmarket.market.rules import overlap
 from gradmarket.market.rules.verifiers.tolerance import Allowed
 from requester.context import Context
 from requester.features.audits.audit_kind import Asker, AuditingFeature, AuditKind, OtherWork
@@ -35,7 +36,7 @@ class ToleranceFeature(AuditingFeature):
 
     def check_model(self, context: Context, spec: JobSpec, model: PublishedModel, manifest: Manifest) -> None:
         if spec.verifier.sketched:
-            sketch_packing.check_tensor_count(model.layout)
+            check_tensor_count(model.layout)
 
     def load_thresholds(self, reader: RowReader, job: Job) -> Allowed:
         return calibrations.load_thresholds(reader, job)

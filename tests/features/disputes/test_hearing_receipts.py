@@ -13,6 +13,7 @@ from gradmarket.market.features.disputes.receipts import (
     OTHER_JOB,
     UNSIGNED,
     JudgedReceipt,
+    KeptReceipt,
     ReceiptScope,
     judge_receipt,
     receipt_struct,
@@ -27,13 +28,7 @@ from gradmarket.market.messages import LogHead
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Hash, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
-from gradmarket.market.wire.hearing_messages import (
-    SILENCE,
-    KeptReceipt,
-    PublishedHearing,
-    SignedRuling,
-    build_ruling,
-)
+from gradmarket.market.wire.hearing_messages import SILENCE, PublishedHearing, SignedRuling, build_ruling
 from gradmarket.market.wire.log_proofs import LeafKind, PublishedRestart
 from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord

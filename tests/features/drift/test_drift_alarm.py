@@ -7,7 +7,6 @@ import pytest
 
 from gradmarket.market.features import drift as rule
 from gradmarket.market.features.drift import Contribution, Line
-from gradmarket.market.gradient.payload import flatten_tensors
 from gradmarket.market.terms import Address, Digest, JobState, RoundState
 from gradmarket.market.views.job_views import DriftView
 from graphdoc import tensors
@@ -17,6 +16,7 @@ from requester.features.drift.lean_rows import Lean
 from requester.store.tables import Job, Round, Task
 from tests.features.metrics.test_tallies import measured
 from tests.kit.behaviour import HONEST, Arrays, Behaviour
+from tests.kit.whole_merge import flatten_tensors
 from tests.requester.market_fixture import LAYOUT, MarketFixture
 from tests.requester.market_workers import honest_answer
 

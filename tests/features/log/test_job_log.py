@@ -8,11 +8,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from gradmarket.market.features.log import job_log
+from gradmarket.market.features.log.job_log import ConsistencyProof, LeafProof
 from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf, is_included
 from gradmarket.market.messages import LogHead
 from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire.log_proofs import ConsistencyProof, LeafHashes, LeafKind, LeafProof, PublishedHead
+from gradmarket.market.wire.log_proofs import LeafHashes, LeafKind, PublishedHead
 from requester.app import create_app
 from requester.features.log.leaf_rows import LogLeaf, append_leaves
 from requester.store.tables import Earned, Job, Replica, Round, Task, Wave

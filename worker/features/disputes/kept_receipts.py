@@ -13,14 +13,14 @@ from pydantic import TypeAdapter, ValidationError
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.disputes.questions import Reply, digest_reply
-from gradmarket.market.features.disputes.receipts import receipt_struct
+from gradmarket.market.features.disputes.receipts import KeptReceipt, receipt_struct
 from gradmarket.market.features.log.job_log import SKEW_S
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain, digest_struct
 from gradmarket.market.terms import Address, Hash, TaskId
 from gradmarket.market.wire.audit_messages import KeptSeal
-from gradmarket.market.wire.hearing_messages import HearingReceipt, KeptReceipt
+from gradmarket.market.wire.hearing_messages import HearingReceipt
 from worker import durable
 
 KEPT: Final = TypeAdapter[KeptReceipt | KeptSeal](KeptReceipt | KeptSeal)

@@ -1,7 +1,10 @@
 """Private jobs: takes part with rows of this machine's own, which never leave it, and counts their disclosure. It takes
 part once the job is published and the rows fit it."""
 
+from urllib.parse import quote
+
 from gradmarket.market.errors import MarketError
+from gradmarket.market.features.private.holder_rows import HoldingReceipt
 from gradmarket.runner import Runner
 from worker.feature import WorkerFeature
 from worker.features.private.holder_files import RoundFiles, RowUsesFolder
@@ -38,7 +41,8 @@ class TakingPart:
         with self._runner.alone:
             own.check(listed.publication.spec, self._runner)
         rows = own.count if context.settings.tell_rows else None
-        stands = context.market.hold(job, rows).rows
+        path = f"/v1/work/holdings/{quote(job, safe='')}"
+        stands = context.market.signed_in(HoldingReceipt, "PUT", path, json={"rows": rows}).rows
         described = in_words(rows, stands)
         text = f"Takes part in {context.name(job)} with {described} of {own.folder}. They stay on this machine."
         context.journal.report("takes_part", text, job=job, rows=rows, weighs_as=stands)

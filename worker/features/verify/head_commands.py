@@ -27,7 +27,7 @@ from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.user_files import check_writable, write_all
 from worker import wallet
 from worker.features.verify import reported_heads
-from worker.features.verify.reported_heads import HeadCheck, ReportedHead
+from worker.features.verify.reported_heads import HeadCheck, ReportedHead, fetch_prefix_proof
 from worker.journal import Journal
 from worker.money import known_chains
 from worker.money.account_store import JobAccount, open_account_store
@@ -185,7 +185,7 @@ def _compare_job(
     shown = 0
 
     def prove(small: int, large: int) -> Sequence[bytes] | None:
-        proof = market.prove_prefix(JobId(account.job), small, large) if large <= shown else None
+        proof = fetch_prefix_proof(market, JobId(account.job), small, large) if large <= shown else None
         return None if proof is None else proof.path
 
     forks = list[HeadFork]()

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from gradmarket.archives.archive_index import ArchiveRecords
 from gradmarket.archives.mirrors import Mirror, MirrorSet, describe_trouble, name_trouble
 from gradmarket.market.errors import MarketError, Refused
-from gradmarket.market.features.disputes.receipts import ReceiptScope, group_receipts, judge_receipt, receipt_struct
+from gradmarket.market.features.disputes.receipts import (
+    KeptReceipt,
+    ReceiptScope,
+    group_receipts,
+    judge_receipt,
+    receipt_struct,
+)
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.features.verify import Finding, VerdictCase, of_rejection
@@ -19,7 +25,6 @@ from gradmarket.market.messages import LogHead, Outcome
 from gradmarket.market.rules.proof import Fault, is_signed_by
 from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire.hearing_messages import KeptReceipt
 from gradmarket.market.wire.poll import NO_ROOT, hash_of
 from worker.features.verify import proofs
 from worker.features.verify.proofs import ChainHistory

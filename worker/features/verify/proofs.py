@@ -13,7 +13,7 @@ from contracts.event_types import VestBurn
 from contracts.ledger import AccountOnChain
 from contracts.packing import PackedGroup
 from contracts.proofs import build_proof, is_record_proven
-from gradmarket.market.features.log.job_log import encode_verdict
+from gradmarket.market.features.log.job_log import LeafProof, encode_verdict
 from gradmarket.market.features.log.merkle import is_included
 from gradmarket.market.features.verify import Finding
 from gradmarket.market.messages import LogHead
@@ -23,7 +23,6 @@ from gradmarket.market.signing import Domain, digest_struct
 from gradmarket.market.stakes import compute_accusation_event
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, Units
 from gradmarket.market.wire.evidence import PublishedAudit
-from gradmarket.market.wire.log_proofs import LeafProof
 from gradmarket.market.wire.poll import NO_ROOT, SignedVerdict, hash_of
 from worker.money.account_store import JobAccount
 from worker.protocol.records import ReplicaRecord

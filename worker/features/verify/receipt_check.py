@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gradmarket.client.client_errors import ServiceProblem
-from gradmarket.market.features.disputes.receipts import ReceiptScope, group_receipts, judge_receipt
+from gradmarket.market.features.disputes.receipts import KeptReceipt, ReceiptScope, group_receipts, judge_receipt
 from gradmarket.market.features.disputes.transcript import count_answers
 from gradmarket.market.features.log.job_log import encode_answers, encode_hearing
 from gradmarket.market.features.log.merkle import is_included
@@ -16,9 +16,9 @@ from gradmarket.market.rules.proof import Fault
 from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.evidence import PublishedEvidence
-from gradmarket.market.wire.hearing_messages import KeptReceipt
 from gradmarket.market.wire.log_proofs import LeafKind
 from worker.features.verify import proofs
+from worker.features.verify.reported_heads import fetch_leaf_proof
 from worker.money.account_store import JobAccount
 from worker.protocol.client import MarketClient
 from worker.protocol.records import ReplicaRecord
@@ -103,13 +103,13 @@ class ReceiptCheck:
         if self.head is None or record.verdict.signature is None:
             return False
         about = f"{record.lease.replica}/{record.verdict.outcome}"
-        proven = self.market.leaf(self.account.job, LeafKind.VERDICT, about, self.head.size)
+        proven = fetch_leaf_proof(self.market, self.account.job, LeafKind.VERDICT, about, self.head.size)
         return proven is not None and proofs.is_verdict_logged(self.account.domain, self.me, record, self.head, proven)
 
     def _is_logged(self, kind: LeafKind, about: str, leaf: bytes, due: bool) -> bool:
         """Returns whether the log has the leaf, or may still get it: that is noted."""
         head = self.head
-        proven = None if head is None else self.market.leaf(self.account.job, kind, about, head.size)
+        proven = None if head is None else fetch_leaf_proof(self.market, self.account.job, kind, about, head.size)
         if head is not None and proven is not None:
             return is_included(leaf, proven.number, head.size, proven.path, head.root)
         if not due:

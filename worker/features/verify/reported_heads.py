@@ -12,7 +12,9 @@ from typing import Final
 
 from pydantic import ConfigDict, ValidationError
 
+from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.features.log import job_log
+from gradmarket.market.features.log.job_log import ConsistencyProof, LeafProof
 from gradmarket.market.features.log.merkle import GrowingTree
 from gradmarket.market.features.verify import Finding
 from gradmarket.market.fields import DeferredModel
@@ -20,9 +22,9 @@ from gradmarket.market.messages import LogHead
 from gradmarket.market.rules.proof import Fault, is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Hash, JobId
-from gradmarket.market.wire.log_proofs import LeafHashes, PublishedHead, PublishedRestart
+from gradmarket.market.wire.log_proofs import LeafHashes, LeafKind, PublishedHead, PublishedRestart
 from worker import durable
-from worker.protocol.client import MarketClient
+from worker.protocol.client import MarketClient, build_job_path
 
 COMPARED: Final = 64
 """The number of received heads that are compared with the newest, the newest of them; and of heads in batches as many,
@@ -136,7 +138,7 @@ class HeadCheck:
         if old.size == new.size:
             return job_log.find_fork(old, new, ())
         small, large = sorted((old.size, new.size))
-        proof = self.market.prove_prefix(self.job, small, large) if large == new.size else None
+        proof = fetch_prefix_proof(self.market, self.job, small, large) if large == new.size else None
         return job_log.find_fork(old, new, None if proof is None else proof.path)
 
     def _judge_fork(
@@ -170,3 +172,22 @@ class HeadCheck:
             times[number] for number, carried in self.fetch_carried().items() if carried == head and number in times
         ]
         return float(min(heads, default=2**62))
+
+
+def fetch_prefix_proof(market: MarketClient, job: JobId, old: int, size: int) -> ConsistencyProof | None:
+    """Returns the proof that the log of `old` leaves begins that of `size`; None where the market has none."""
+    try:
+        return market.find(
+            ConsistencyProof, f"{build_job_path(job)}/log/consistency", params={"old": old, "size": size}
+        )
+    except ServiceProblem as problem:
+        if problem.status >= 500:  # the market's own fault, and no answer
+            raise
+        return None
+
+
+def fetch_leaf_proof(market: MarketClient, job: JobId, kind: LeafKind, about: str, size: int) -> LeafProof | None:
+    """Returns the proof that the record is in the log of this size; None where the market has none."""
+    return market.find(
+        LeafProof, f"{build_job_path(job)}/log/leaves/{kind.value}", params={"about": about, "size": size}
+    )

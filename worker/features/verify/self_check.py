@@ -17,7 +17,7 @@ from gradmarket.archives.mirrors import describe_trouble, open_mirror
 from gradmarket.client.transport import keep_trying_for
 from gradmarket.compute.cache import Cache
 from gradmarket.market.errors import MarketError, Refused
-from gradmarket.market.features.disputes.receipts import ReceiptScope
+from gradmarket.market.features.disputes.receipts import KeptReceipt, ReceiptScope
 from gradmarket.market.features.verify import Finding, VerdictCase, of_rejection
 from gradmarket.market.messages import LogHead, Outcome
 from gradmarket.market.money import TokenUnit
@@ -26,7 +26,6 @@ from gradmarket.market.rules.proof import Fault
 from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Address, Hash, JobId, Units
 from gradmarket.market.wire.evidence import PublishedAudit
-from gradmarket.market.wire.hearing_messages import KeptReceipt
 from gradmarket.market.wire.log_proofs import LeafKind
 from gradmarket.market.wire.poll import NO_ROOT, hash_of
 from worker import wallet
@@ -35,7 +34,7 @@ from worker.features.verify import proofs, reported_heads
 from worker.features.verify.mirrored_jobs import check_by_mirrors
 from worker.features.verify.proofs import ChainHistory
 from worker.features.verify.receipt_check import ReceiptCheck
-from worker.features.verify.reported_heads import HeadCheck
+from worker.features.verify.reported_heads import HeadCheck, fetch_leaf_proof
 from worker.journal import Journal
 from worker.markets.worker_context import ENDED
 from worker.money import known_chains
@@ -347,7 +346,9 @@ def find_unlogged(
     logged = [record for record in paid if batches.get(record.lease.replica) in heads]
     for record in random.SystemRandom().sample(logged, min(LOGGED, len(logged))):
         replica, head = record.lease.replica, heads[batches[record.lease.replica]]
-        shown = market.leaf(account.job, LeafKind.VERDICT, f"{replica}/{record.verdict.outcome}", head.size)
+        shown = fetch_leaf_proof(
+            market, account.job, LeafKind.VERDICT, f"{replica}/{record.verdict.outcome}", head.size
+        )
         if shown is None or not proofs.is_verdict_logged(account.domain, me, record, head, shown):
             why = "the market has no proof" if shown is None else "the market's proof leads to another root"
             batch = f"batch {batches[replica]}, root 0x{head.root.hex()} over {head.size} leaves"

@@ -4,16 +4,39 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from pydantic import Field
+
 from gradmarket.market.features.disputes.questions import DisputeReceipt, encode_run
 from gradmarket.market.features.log.job_log import SKEW_S, encode_answers
 from gradmarket.market.features.log.merkle import hash_leaf
+from gradmarket.market.fields import AddressField, HashField, SignatureField
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
-from gradmarket.market.terms import Address, Hash
+from gradmarket.market.terms import Address, Hash, TaskId
+from gradmarket.market.wire.base import Wire
 from gradmarket.market.wire.evidence import PublishedEvidence
-from gradmarket.market.wire.hearing_messages import SILENCE, KeptReceipt, PublishedHearing, name_dispute
+from gradmarket.market.wire.hearing_messages import SILENCE, Number, PublishedHearing, name_dispute
 from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.market.wire.poll import hash_of
+
+
+class KeptReceipt(Wire):
+    """A side's proof that the referee of `sides`, which answered the offer with payloads of `roots`, has its answer."""
+
+    job: Number
+    """The chain's number of the job."""
+    task: TaskId = Field(max_length=64)
+    """The service's name of the task, which is not signed."""
+    offer: HashField
+    sides: tuple[AddressField, AddressField]
+    roots: tuple[HashField, HashField]
+    run: Number | None = None
+    side: AddressField
+    number: Number
+    said: HashField
+    at: Number
+    signature: SignatureField
+
 
 OTHER_JOB: Final = "of another job"
 UNSIGNED: Final = "that the job's signer did not sign, which show nothing"

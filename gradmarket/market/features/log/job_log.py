@@ -10,11 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from pydantic import Field
+
 from gradmarket.market.features.log import merkle
+from gradmarket.market.fields import HashField
 from gradmarket.market.messages import LogHead
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, Units
+from gradmarket.market.wire.evidence import PublishedView
 from gradmarket.market.wire.log_proofs import LeafKind, PublishedRestart
 
 RESTORED: Final = 2**31 - 1
@@ -176,3 +180,25 @@ def find_head_faults(leaves: Sequence[Hash], heads: Sequence[LogHead]) -> Iterat
 def _encode(kind: LeafKind, *parts: bytes | str | int | None) -> bytes:
     shown = [f"0x{part.hex()}" if isinstance(part, bytes) else part for part in parts]
     return json.dumps([kind.value, *shown], separators=(",", ":")).encode()
+
+
+class LeafProof(PublishedView):
+    """That a leaf is in the log of this size."""
+
+    number: int = Field(ge=0)
+    """Its place in the log, from 0 on."""
+    size: int
+    """Leaves of the log that the proof is for."""
+    path: tuple[HashField, ...]
+    """Siblings from the leaf up (RFC 9162, 2.1.3)."""
+
+
+class ConsistencyProof(PublishedView):
+    """That the log of `old` leaves is a prefix of the one of `size`."""
+
+    old: int
+    """Leaves of the earlier log."""
+    size: int
+    """Leaves of the later one."""
+    path: tuple[HashField, ...]
+    """Nodes (RFC 9162, 2.1.4)."""

@@ -5,6 +5,23 @@ from typing import Final
 
 import numpy as np
 from blake3 import blake3
+from pydantic import Field
+
+from gradmarket.market.wire.base import JobField, Wire
+
+
+class Holding(Wire):
+    """`rows`: their number, by their owner; null where it names none. The first statement stands."""
+
+    rows: int | None = Field(default=None, ge=1, lt=2**53)
+
+
+class HoldingReceipt(Wire):
+    """The worker may be drawn for the job's tasks. `rows` are its first number: its answers weigh by them."""
+
+    job: JobField
+    rows: int | None
+
 
 KEY: Final = np.dtype("<u8")
 

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.gradient.aggregators import Stack
+from gradmarket.market.gradient.aggregators._columns import iterate_column_pieces
 from gradmarket.market.gradient.arrays import Vector, iterate_chunks
-from gradmarket.market.gradient.columns import iterate_column_pieces
 
 BITS: Final = 19
 COLUMNS: Final = 2**15

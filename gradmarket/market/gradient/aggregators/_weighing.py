@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from gradmarket.market.gradient.aggregators import Stack
+from gradmarket.market.gradient.aggregators._columns import iterate_column_pieces, size_of
 from gradmarket.market.gradient.aggregators._gram import Matrix, compute_gram, rank_answers
 from gradmarket.market.gradient.aggregators._sorting import write_median
 from gradmarket.market.gradient.arrays import CHUNK, Vector
-from gradmarket.market.gradient.columns import iterate_column_pieces, size_of
 
 Rule = Callable[[Matrix, Sequence[int]], Sequence[float]]
 """Maps the Gram matrix and the answers' ranking to a weight for each answer.

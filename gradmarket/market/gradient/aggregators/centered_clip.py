@@ -12,7 +12,7 @@ buffers are merged by their median (see `weighing`).
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import Final
 
@@ -55,12 +55,11 @@ def compute_centre_weights(products: Matrix, settings: Settings) -> list[float]:
     for _ in range(settings.steps):
         distances = [math.sqrt(square) for square in squared_distances_to(centre, products)]
         radius = settings.radius or median(distances)
-        centre = _move_centre(centre, [1.0 if distance <= radius else radius / distance for distance in distances])
+        # v (1 - mean of the shares) + sum_i share_i x_i / n, as weights
+        shares = [1.0 if distance <= radius else radius / distance for distance in distances]
+        count = len(shares)
+        rest = max(0.0, 1.0 - math.fsum(shares) / count)
+        centre = normalise_weights(
+            [weight * rest + share / count for weight, share in zip(centre, shares, strict=True)]
+        )
     return centre
-
-
-def _move_centre(centre: Sequence[float], shares: Sequence[float]) -> list[float]:
-    """Returns v (1 - mean of the shares) + sum_i share_i x_i / n, as weights."""
-    count = len(shares)
-    rest = max(0.0, 1.0 - math.fsum(shares) / count)
-    return normalise_weights([weight * rest + share / count for weight, share in zip(centre, shares, strict=True)])

@@ -10,8 +10,8 @@ from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.accumulate import FEW, MAX_ADDENDS, Accumulator, quick_mean
 from gradmarket.market.gradient.aggregators import Band, Stack
+from gradmarket.market.gradient.aggregators._columns import size_of
 from gradmarket.market.gradient.arrays import Vector, iterate_chunks
-from gradmarket.market.gradient.columns import size_of
 
 SHARDWISE: Final = True
 TOGETHER: Final = FEW

@@ -12,9 +12,9 @@ from pydantic import Field
 
 from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
+from gradmarket.market.gradient.aggregators._columns import fold_columns
 from gradmarket.market.gradient.aggregators._sorting import mean_of_middle
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.columns import fold_columns
 
 SHARDWISE: Final = True
 

@@ -9,7 +9,6 @@ one round is not compensated in the next.
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
@@ -35,13 +34,9 @@ def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
     blocks = -(-count // BLOCK)
     means, signs, upper = split_arrays(data, packed_bytes(count), ("<u2", 2 * blocks), ("<u8", blocks), ("<u8", blocks))
     check_means(means)
-    _check_end(signs, upper, count)
-    shard = np.empty(count, np.float32)
-    unpack_two_bit(build_means_table(means), signs, upper, shard)
-    return shard
-
-
-def _check_end(signs: NDArray[np.uint64], upper: NDArray[np.uint64], count: int) -> None:
     used = count % BLOCK
     if used and (int(signs[-1]) | int(upper[-1])) >> used:
         raise PayloadRefused(f"bits beyond the {count} elements of a shard are not 0")
+    shard = np.empty(count, np.float32)
+    unpack_two_bit(build_means_table(means), signs, upper, shard)
+    return shard

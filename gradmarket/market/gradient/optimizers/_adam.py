@@ -11,9 +11,9 @@ from pydantic import Field
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import optimizers
-from gradmarket.market.gradient.arithmetic import compute_power
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.optimizers import Kernel, Memory, apply_kernel, check_gradient, read_memory_array
+from gradmarket.market.gradient.optimizers._powers import compute_power
 
 Answer = Callable[[Vector, Vector, Vector], Vector]
 """Maps (p, m, sqrt(v / (1 - beta2^t)) + epsilon) to the optimizer's result, elementwise; all float32."""

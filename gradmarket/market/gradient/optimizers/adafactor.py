@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from gradmarket.market.gradient import optimizers
-from gradmarket.market.gradient.arithmetic import compute_real_power
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.norm import compute_norm
 from gradmarket.market.gradient.optimizers import Memory, check_gradient, read_memory_array
 from gradmarket.market.gradient.optimizers._adam import steps_of
+from gradmarket.market.gradient.optimizers._powers import compute_real_power
 
 ELEMENTWISE: Final = False
 GREATEST: Final = float(np.finfo(np.float32).max)

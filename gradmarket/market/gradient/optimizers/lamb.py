@@ -14,7 +14,7 @@ from pydantic import Field
 
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.norm import compute_norm
-from gradmarket.market.gradient.optimizers import Kernel, Memory, _adam, apply_kernel
+from gradmarket.market.gradient.optimizers import Memory, _adam, apply_kernel
 from gradmarket.market.gradient.optimizers._adam import Answer, start
 
 __all__ = ["ELEMENTWISE", "Settings", "start", "step"]
@@ -43,14 +43,10 @@ def _move_parameter(parameter: Vector, update: Vector, lr: float) -> Vector:
     # |p| / |u|, and 1 where either is 0
     lengths = compute_norm([parameter.reshape(-1)]), compute_norm([update.reshape(-1)])
     trust_ratio: float = lengths[0] / lengths[1] if all(lengths) else 1.0
-    (moved,) = apply_kernel(_build_lamb_kernel(lr * trust_ratio), 1, parameter, update)
-    return moved
-
-
-def _build_lamb_kernel(rate: float) -> Kernel:
-    factor = np.float32(min(rate, GREATEST))
+    factor = np.float32(min(lr * trust_ratio, GREATEST))
 
     def kernel(parameter: Vector, update: Vector) -> tuple[Vector, ...]:
         return (np.subtract(parameter, update * factor),)
 
-    return kernel
+    (moved,) = apply_kernel(kernel, 1, parameter, update)
+    return moved

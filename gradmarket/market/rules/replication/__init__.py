@@ -31,27 +31,6 @@ from gradmarket.market.terms import DOUBT, Digest
 from graphdoc import plugins
 
 
-def least_rate(cover: float, gain: float) -> float:
-    """Returns the least audit rate at which `cover` is at least the exposure: 1 - 0.05^(1/n) with n = cover / gain.
-
-    1 where fewer than two wrong gradients are covered.
-    """
-    if gain <= 0.0 or math.isinf(cover):
-        return 0.0
-    tasks = math.floor(cover / gain)
-    if tasks < 2:
-        return 1.0
-    return -math.expm1(math.log(DOUBT) / tasks)
-
-
-def compute_unused_stake(stake: float, pending: int, gain: float) -> float:
-    """Returns the part of a stake that covers nothing yet.
-
-    Each pending task, leased or neither audited nor spared, uses up `gain` of it.
-    """
-    return max(0.0, stake - pending * gain)
-
-
 def compute_supported_standing(audits: float) -> float:
     """Returns the highest standing that `audits` passed audits support."""
     return DOUBT ** (1.0 / audits) if audits > 0 else 0.0

@@ -9,6 +9,7 @@ wrong, 47 %, and loses only those ten. Here it is audited before it is trusted, 
 caught, and its stake was worth more than its gain.
 """
 
+import math
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +18,7 @@ from pydantic import Field
 from gradmarket.market.rules import replication
 from gradmarket.market.rules.replication import STRANGER, Lead, fixed
 from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import DOUBT
 
 ALONE: Final = False
 
@@ -51,4 +53,25 @@ def compute_worker_audit_rate(standing: float, cover: float, floor: float, toler
     """Returns the audit probability of a worker's accepted tasks; `cover` and `gain` are in prices."""
     doubt = 1.0 - standing
     by_record = 1.0 - tolerated / doubt if doubt > tolerated else 0.0
-    return min(1.0, max(floor, by_record, replication.least_rate(cover, gain)))
+    return min(1.0, max(floor, by_record, least_rate(cover, gain)))
+
+
+def least_rate(cover: float, gain: float) -> float:
+    """Returns the least audit rate at which `cover` is at least the exposure: 1 - 0.05^(1/n) with n = cover / gain.
+
+    1 where fewer than two wrong gradients are covered.
+    """
+    if gain <= 0.0 or math.isinf(cover):
+        return 0.0
+    tasks = math.floor(cover / gain)
+    if tasks < 2:
+        return 1.0
+    return -math.expm1(math.log(DOUBT) / tasks)
+
+
+def compute_unused_stake(stake: float, pending: int, gain: float) -> float:
+    """Returns the part of a stake that covers nothing yet.
+
+    Each pending task, leased or neither audited nor spared, uses up `gain` of it.
+    """
+    return max(0.0, stake - pending * gain)

@@ -22,7 +22,7 @@ from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.errors import MarketError, RunnerFailed
 from gradmarket.market.features.disputes.questions import HEARING_S, MOST_VALUES
-from gradmarket.market.features.disputes.receipts import ReceiptScope, judge_receipt, list_answer_counts
+from gradmarket.market.features.disputes.receipts import KeptReceipt, ReceiptScope, judge_receipt, list_answer_counts
 from gradmarket.market.features.disputes.transcript import (
     NO_RULING,
     count_answers,
@@ -38,7 +38,7 @@ from gradmarket.market.messages import Offer
 from gradmarket.market.rules.classes import list_checked_classes
 from gradmarket.market.terms import TASK_DECIDED, Address, Hash, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
-from gradmarket.market.wire.hearing_messages import KeptReceipt, PublishedHearing
+from gradmarket.market.wire.hearing_messages import PublishedHearing
 from gradmarket.market.wire.poll import digest_of
 from gradmarket.public_audit.audit_report import describe_count
 from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobRecord

@@ -1,4 +1,4 @@
-"""Reads one piece of a shard from all answers at a time, so that memory does not grow with the model."""
+"""DOCSTRING."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
