@@ -490,7 +490,7 @@ def _serve_dealings(app: FastAPI, fake_market: FakeMarket) -> None:
         return {"items": items, "next": None}
 
 
-HEARD = (LeafKind.HEARING, LeafKind.ANSWERS)
+HEARD = (LeafKind.HEARING, LeafKind.ANSWERS, LeafKind.ATTEMPT)
 
 
 def _serve_log(app: FastAPI, fake_market: FakeMarket) -> None:

@@ -156,7 +156,7 @@ def test_a_verdict_that_the_requester_left_out_of_its_log_is_found_by_a_mirror(
     tree = fake_market.log_tree()
     settle(fake_market, worker_key, [0, 1, 2], type(head)(head.job, len(tree), Hash(tree.compute_root())))
     code, said = verify(data, archive(fake_market, tmp_path / "mirror"))
-    assert (code, "carries the head of a log without its verdict" in said) == (1, True), said
+    assert (code, "or of the ended job, lacks its verdict" in said) == (1, True), said
     assert verified() == (1, {"grievance"}), "it is written down"
 
 

@@ -19,6 +19,7 @@ from gradmarket.market.features.disputes.receipts import KeptReceipt, receipt_st
 from gradmarket.market.features.log.job_log import (
     RESTORED,
     encode_answers,
+    encode_attempt,
     encode_hearing,
     encode_restart,
     encode_verdict,
@@ -100,6 +101,31 @@ def test_a_worker_looks_its_verdicts_up_in_the_log_and_keeps_a_lie_as_evidence(
     assert all("the market's proof leads to another root; batch 0, root 0x" in line for line in kept)
     fake_market.logged = honest
     assert verified() == (1, {"grievance"}), "it is not forgotten when the market tells the truth again"
+
+
+@pytest.mark.parametrize("logged", [True, False])
+@pytest.mark.parametrize("ended", [True, False])
+def test_the_signed_verdict_of_a_failed_attempt_is_in_the_log_of_the_ended_job(
+    fake_market: FakeMarket, worked: Callable[[], WorkerContext], verified: Verified, monkeypatch: pytest.MonkeyPatch,
+    logged: bool, ended: bool,
+) -> None:  # fmt: skip
+    """No batch pays it, whose head would have to lead to it."""
+
+    def fail(row: Row) -> None:
+        row.state = ReplicaState.INCONCLUSIVE
+
+    def judge(row: Row) -> SignedVerdict:
+        failed = row.state is ReplicaState.INCONCLUSIVE
+        return fake_market.signed_verdict(row, row.state, Outcome.INCONCLUSIVE, None, 0) if failed else promise(row)
+
+    promise = fake_market.verdict
+    monkeypatch.setattr(fake_market, "uploaded", fail)
+    monkeypatch.setattr(fake_market, "verdict", judge)
+    worked()
+    write_log(fake_market)
+    fake_market.logged = {"another": b"another"} | (fake_market.logged if logged else {})
+    fake_market.shows_head, fake_market.state = True, "finished" if ended else "running"
+    assert ("not_logged" in verified()[1]) is (ended and not logged)
 
 
 def test_a_market_that_shows_no_proof_for_a_verdict_that_it_paid_is_named(
@@ -322,10 +348,15 @@ class Heard:
         signature = self.market.sign(receipt_struct(kept), self.market.job.signer)
         return kept.model_copy(update={"signature": signature})
 
-    def log(self, *answered: int, began: bool = True, judged: bool = False, folder: Path | None = None) -> None:
-        """The log has the hearing's beginning, these numbers of answers, and the verdict that followed."""
-        offer, about = self.kept.offer, f"{self.record.lease.task}/0"
-        leaves = {f"hearing {about}": encode_hearing(offer, *self.kept.sides, None)} if began else {}
+    def log(
+        self, *answered: int, began: bool = True, judged: bool = False, committed: int = 0, folder: Path | None = None
+    ) -> None:
+        """The log has the hearing's beginning, these numbers of answers, the verdict that followed, and the attempt
+        with so many commitments more than it has."""
+        offer, about, one = self.kept.offer, f"{self.record.lease.task}/0", self.plain.offer
+        attempt = one.round, one.task, one.attempt, len(self.plain.committed) + committed
+        leaves = {f"attempt {self.record.lease.task}": encode_attempt(*attempt)}
+        leaves |= {f"hearing {about}": encode_hearing(offer, *self.kept.sides, None)} if began else {}
         leaves |= {f"answers {about}": encode_answers(offer, *self.kept.sides, None, *answered)} if answered else {}
         verdict = self.record.verdict
         if judged:
@@ -398,6 +429,26 @@ def test_the_log_of_a_verdict_has_its_hearing_too_and_one_before_it_proves_nothi
     done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(tmp_path)])
     assert found in done.output, done.output
     assert ("its referee has an answer" in done.output) is ("prove" not in found), done.output
+
+
+@pytest.mark.parametrize("lacks", ["nothing", "its beginning", "another number of answers", "its attempt"])
+@pytest.mark.parametrize("proof", ["an ended job", "a log that grew"])
+def test_without_a_signed_verdict_the_log_of_an_ended_job_or_one_that_grew_since_has_the_hearing(
+    heard: Heard, verified: Verified, tmp_path: Path, lacks: str, proof: str
+) -> None:
+    """As of a failed attempt; what may still come is said to be not proven."""
+    ended, began = proof == "an ended job", lacks != "its beginning"
+    heard.log(*([] if lacks == "another number of answers" else [1, 0]), began=began, committed=lacks == "its attempt")
+    heard.market.state = "finished" if ended else "running"
+    if not ended:
+        verified()
+        heard.market.logged["later"] = b"later"
+    found = verified()[1]
+    missing = lacks in ("its beginning",) if not ended else lacks != "nothing"
+    assert ("hidden_answer" in found) is missing
+    done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(tmp_path)])
+    assert (lacks in done.output) is missing, done.output
+    assert ("not proven" in done.output) is (lacks == "another number of answers" and not ended)
 
 
 def test_what_the_market_does_not_show_is_not_called_proven(heard: Heard, verified: Verified, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ class Fault(StrEnum):
     OTHER_PLAN = "the job promises another plan than the one that it was checked by"
     NO_AUDIT = "it was drawn for an audit, and there is none"
     NOT_SHOWN = "no ballot is shown yet: evidence opens when the task is decided"
-    NOT_LOGGED = "the batch that pays it carries the head of a log without its verdict"
+    NOT_LOGGED = "the log of the batch that pays it, or of the ended job, lacks its verdict"
     """Show others a history in which this worker's verdict never was."""
     UNSIGNED_HEAD = "the head of its log is not signed by the signer of the chain's job"
     FORKED_LOG = "it showed two histories of the job's log, and admits no restore between them"

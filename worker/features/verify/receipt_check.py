@@ -8,17 +8,18 @@ from typing import Final
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.features.disputes.receipts import KeptReceipt, ReceiptScope, group_receipts, judge_receipt
 from gradmarket.market.features.disputes.transcript import count_answers
-from gradmarket.market.features.log.job_log import encode_answers, encode_hearing
+from gradmarket.market.features.log.job_log import SKEW_S, encode_answers, encode_attempt, encode_hearing
 from gradmarket.market.features.log.merkle import is_included
 from gradmarket.market.features.verify import Finding
 from gradmarket.market.messages import LogHead
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.signing import digest_struct
-from gradmarket.market.terms import Address
+from gradmarket.market.terms import TASK_COUNTED, Address, Hash
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.log_proofs import LeafKind
 from worker.features.verify import proofs
-from worker.features.verify.reported_heads import fetch_leaf_proof
+from worker.features.verify.reported_heads import ReportedHead, fetch_leaf_proof
+from worker.markets.worker_context import ENDED
 from worker.money.account_store import JobAccount
 from worker.protocol.client import MarketClient
 from worker.protocol.records import ReplicaRecord
@@ -28,7 +29,8 @@ NOT_FOUND: Final = 404
 
 @dataclass
 class ReceiptCheck:
-    """`head`: the newest that the market told of the job's log, which it signed; `over`: whether the job has ended.
+    """Holds the receipts against what is shown of their tasks, and then against a later head of the job's log: that of
+    an ended job has all that was shown before.
 
     `unproven` describes, after a run, the receipts that could not be held against anything.
     """
@@ -36,41 +38,53 @@ class ReceiptCheck:
     market: MarketClient
     account: JobAccount
     me: Address
-    scope: ReceiptScope
-    head: LogHead | None
-    over: bool
     kept: Sequence[ReplicaRecord]
+    receipts: Sequence[KeptReceipt]
+    over: bool = False
+    """Whether the job had ended before its evidence was read."""
     unproven: list[str] = field(default_factory=list)
+    _shown: dict[Hash, PublishedEvidence | ServiceProblem | None] = field(default_factory=dict)
 
-    def run(self, receipts: Sequence[KeptReceipt]) -> Iterator[Finding]:
-        """Yields the answers, hearings and tasks that the market hides. Raises ServiceUnreachable."""
+    def read_evidence(self) -> None:
+        """Reads what is shown now of each receipt's task. Raises ServiceUnreachable."""
+        self.over = self.market.job(self.account.job).state in ENDED
+        self._shown = {offer: self._fetch_evidence(own[0]) for offer, own in group_receipts(self.receipts).items()}
+
+    def run(self, scope: ReceiptScope, told: Sequence[ReportedHead]) -> Iterator[Finding]:
+        """Yields the answers, hearings and tasks that the market hides. Raises ServiceUnreachable.
+
+        `told`: the signed heads that the market told of the job's log; the newest one after `read_evidence`.
+        """
         records = {digest_struct(self.account.domain, record.offer): record for record in self.kept}
-        for offer, own in group_receipts(receipts).items():
-            record = records.get(offer)
+        for offer, own in group_receipts(self.receipts).items():
+            shown, record = self._shown[offer], records.get(offer)
             try:
-                shown = self._fetch_evidence(own[0])
-                yield from self._judge(own, shown, record)
+                if isinstance(shown, ServiceProblem):
+                    raise shown
+                yield from self._judge(scope, own, shown, record)
                 if shown is not None and shown.committed:
-                    yield from self._find_unlogged(own, shown, record)
+                    yield from self._find_unlogged(scope, told, own, shown, record)
             except ServiceProblem as problem:
                 self.unproven.append(f"what became of its answers about task {own[0].task}: {problem}")
 
-    def _fetch_evidence(self, kept: KeptReceipt) -> PublishedEvidence | None:
+    def _fetch_evidence(self, kept: KeptReceipt) -> PublishedEvidence | ServiceProblem | None:
         """Returns what is shown of the receipt's task; None where the market has no such task."""
         try:
             return self.market.task(self.account.job, kept.task)
         except ServiceProblem as problem:
-            if problem.status != NOT_FOUND:
-                raise
-            return None
+            return None if problem.status == NOT_FOUND else problem
 
     def _judge(
-        self, own: Sequence[KeptReceipt], shown: PublishedEvidence | None, record: ReplicaRecord | None
+        self,
+        scope: ReceiptScope,
+        own: Sequence[KeptReceipt],
+        shown: PublishedEvidence | None,
+        record: ReplicaRecord | None,
     ) -> Iterator[Finding]:
         if shown is not None and not shown.committed and not self.over:
             self.unproven.append(f"its answers about task {own[0].task}, which the market does not show yet")
             return
-        judged = [judge_receipt(self.scope, kept, shown) for kept in own]
+        judged = [judge_receipt(scope, kept, shown) for kept in own]
         about = own[0].task if record is None else record.lease.replica
         yield from (Finding(Fault.HIDDEN_ANSWER, about, one.fault) for one in judged if one.fault)
         for note, count in Counter(one.note for one in judged if one.note).items():
@@ -78,40 +92,61 @@ class ReceiptCheck:
             self.unproven.append(f"its answers about task {own[0].task}, by {receipts} {note}")
 
     def _find_unlogged(
-        self, own: Sequence[KeptReceipt], shown: PublishedEvidence, record: ReplicaRecord | None
+        self,
+        scope: ReceiptScope,
+        told: Sequence[ReportedHead],
+        own: Sequence[KeptReceipt],
+        shown: PublishedEvidence,
+        record: ReplicaRecord | None,
     ) -> Iterator[Finding]:
-        """Looks up the beginning of each hearing, and the number of its answers, in the log, which is the same for all.
+        """Looks up each hearing's beginning, its number of answers, and the attempt, in the log that all see.
 
-        Both precede the verdict: a log that has this has those.
+        A log that has the verdict has what preceded it, that of an ended job all that is over, and one that grew after
+        a receipt the beginning of its hearing; what else is missing may still come.
         """
         heard = {(kept.sides, kept.run) for kept in own}
-        after = record is not None and self._is_verdict_logged(record)
+        head = told[-1].head.struct() if told else None
+        judged = record is not None and self._is_verdict_logged(head, record)
+        grew = head is not None and any(_has_grown_since(scope, told, kept) for kept in own)
         about = own[0].task if record is None else record.lease.replica
         for number, hearing in enumerate(shown.hearings or ()):
             if (hearing.sides, hearing.run) not in heard:
                 continue
-            name = f"{own[0].task}/{number}"
+            name, over = f"{own[0].task}/{number}", self.over and hearing.ruling is not None
             began, said = encode_hearing(own[0].offer, *hearing.sides, hearing.run), count_answers(hearing)
-            if not self._is_logged(LeafKind.HEARING, name, began, due=after):
+            if not self._is_logged(head, LeafKind.HEARING, name, began, due=judged or over or grew):
                 yield Finding(Fault.HIDDEN_ANSWER, about, f"hearing {number}: the log lacks its beginning")
             ended = encode_answers(own[0].offer, *hearing.sides, hearing.run, *said)
-            if not self._is_logged(LeafKind.ANSWERS, name, ended, due=after and hearing.ruling is not None):
+            due = over or (judged and hearing.ruling is not None)
+            if not self._is_logged(head, LeafKind.ANSWERS, name, ended, due):
                 why = f"hearing {number}: the log has another number of answers than it shows, or none"
                 yield Finding(Fault.HIDDEN_ANSWER, about, why)
+        if self.over and shown.state in TASK_COUNTED:
+            one = shown.offer
+            leaf = encode_attempt(one.round, one.task, one.attempt, len(shown.committed))
+            if not self._is_logged(head, LeafKind.ATTEMPT, own[0].task, leaf, due=True):
+                yield Finding(Fault.HIDDEN_ANSWER, about, "the log lacks its attempt, or the commitments that it shows")
 
-    def _is_verdict_logged(self, record: ReplicaRecord) -> bool:
-        if self.head is None or record.verdict.signature is None:
+    def _is_verdict_logged(self, head: LogHead | None, record: ReplicaRecord) -> bool:
+        if head is None or record.verdict.signature is None:
             return False
         about = f"{record.lease.replica}/{record.verdict.outcome}"
-        proven = fetch_leaf_proof(self.market, self.account.job, LeafKind.VERDICT, about, self.head.size)
-        return proven is not None and proofs.is_verdict_logged(self.account.domain, self.me, record, self.head, proven)
+        proven = fetch_leaf_proof(self.market, self.account.job, LeafKind.VERDICT, about, head.size)
+        return proven is not None and proofs.is_verdict_logged(self.account.domain, self.me, record, head, proven)
 
-    def _is_logged(self, kind: LeafKind, about: str, leaf: bytes, due: bool) -> bool:
+    def _is_logged(self, head: LogHead | None, kind: LeafKind, about: str, leaf: bytes, due: bool) -> bool:
         """Returns whether the log has the leaf, or may still get it: that is noted."""
-        head = self.head
         proven = None if head is None else fetch_leaf_proof(self.market, self.account.job, kind, about, head.size)
         if head is not None and proven is not None:
             return is_included(leaf, proven.number, head.size, proven.path, head.root)
         if not due:
-            self.unproven.append(f"the {kind.value} leaf of hearing {about}: the log that it shows ends before")
+            self.unproven.append(f"the {kind.value} leaf of {about}: the log that it shows ends before")
         return not due
+
+
+def _has_grown_since(scope: ReceiptScope, told: Sequence[ReportedHead], kept: KeptReceipt) -> bool:
+    """Returns whether the log had fewer leaves when the market told a head after the receipt, by two clocks, than its
+    newest head has. A restore may have lost the hearing since, which was then held anew."""
+    later = [one.head.size for one in told if one.at >= kept.at + SKEW_S]
+    restored = any(restore.at + SKEW_S >= kept.at for restore in scope.restores)
+    return bool(later) and min(later) < told[-1].head.size and not restored

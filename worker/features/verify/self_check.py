@@ -18,6 +18,7 @@ from gradmarket.client.transport import keep_trying_for
 from gradmarket.compute.cache import Cache
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.features.disputes.receipts import KeptReceipt, ReceiptScope
+from gradmarket.market.features.log.job_log import SKEW_S
 from gradmarket.market.features.verify import Finding, VerdictCase, of_rejection
 from gradmarket.market.messages import LogHead, Outcome
 from gradmarket.market.money import TokenUnit
@@ -26,7 +27,7 @@ from gradmarket.market.rules.proof import Fault
 from gradmarket.market.signing import digest_struct
 from gradmarket.market.terms import Address, Hash, JobId, Units
 from gradmarket.market.wire.evidence import PublishedAudit
-from gradmarket.market.wire.log_proofs import LeafKind
+from gradmarket.market.wire.log_proofs import LeafKind, PublishedRestart
 from gradmarket.market.wire.poll import NO_ROOT, hash_of
 from worker import wallet
 from worker.features.disputes.kept_receipts import find_receipts_file, load_receipts
@@ -36,7 +37,6 @@ from worker.features.verify.proofs import ChainHistory
 from worker.features.verify.receipt_check import ReceiptCheck
 from worker.features.verify.reported_heads import HeadCheck, fetch_leaf_proof
 from worker.journal import Journal
-from worker.markets.worker_context import ENDED
 from worker.money import known_chains
 from worker.money.account_store import AccountStore, JobAccount, convert_to_amount, open_account_store
 from worker.money.chain_view import ChainView, ledger_of
@@ -163,9 +163,10 @@ class SelfCheck:
         try:
             yield from held_against(market, account, me, seen, kept)
             yield from find_unlogged(market, account, me, seen, kept)
+            check = ReceiptCheck(market, account, me, kept, receipts)
+            check.read_evidence()
             yield from self._find_forks(market, account, ledger, seen)
-            if receipts:
-                yield from self._find_hidden_answers(market, account, me, ledger, seen, kept, receipts)
+            yield from self._find_hidden_answers(check, ledger, seen)
         except MarketError as error:
             text = f"{account.job}: its market was not asked: {error}"
             self.journal.report("market_silent", text, job=account.job)
@@ -230,26 +231,20 @@ class SelfCheck:
         for text in dict.fromkeys(check.restored):
             self.journal.report("restored", f"{account.job}: {text}.", job=account.job)
 
-    def _find_hidden_answers(
-        self,
-        market: MarketClient,
-        account: JobAccount,
-        me: Address,
-        ledger: Ledger,
-        seen: ChainHistory,
-        kept: Sequence[ReplicaRecord],
-        receipts: Sequence[KeptReceipt],
-    ) -> Iterator[Finding]:
-        path = reported_heads.file_of(self.settings.data, Hash(account.instance), account.chain_job)
-        head = next((told.head for told in reversed(reported_heads.load_reported_heads(path))), None)
+    def _find_hidden_answers(self, check: ReceiptCheck, ledger: Ledger, seen: ChainHistory) -> Iterator[Finding]:
+        account, market = check.account, check.market
+        told = reported_heads.load_reported_heads(
+            reported_heads.file_of(self.settings.data, Hash(account.instance), account.chain_job)
+        )
         scope = ReceiptScope(account.domain, seen.signer, account.chain_job)
-        if head is not None and head.restarts:
-            leaves, carried = list(market.leaves(account.job, head.size)), fetch_heads(ledger, account.chain_job)
+        if told and told[-1].head.restarts:
+            head, carried = told[-1].head, fetch_heads(ledger, account.chain_job)
+            leaves = list(market.leaves(account.job, head.size))
             restores = list(reported_heads.list_past_restores(head, leaves, carried, self.clock()))
             scope = replace(scope, leaves=leaves, restores=restores)
-        over, newest = market.job(account.job).state in ENDED, None if head is None else head.struct()
-        check = ReceiptCheck(market, account, me, scope, newest, over, kept)
-        yield from check.run(receipts)
+        yield from check.run(scope, told)
+        if check.over and told:
+            yield from find_unlogged_ends(market, account, check.me, told[-1].head.struct(), check.kept, scope.restores)
         for text in check.unproven:
             self._note_unproven(account, text)
 
@@ -353,6 +348,34 @@ def find_unlogged(
             why = "the market has no proof" if shown is None else "the market's proof leads to another root"
             batch = f"batch {batches[replica]}, root 0x{head.root.hex()} over {head.size} leaves"
             yield Finding(Fault.NOT_LOGGED, replica, f"{why}; {batch}")
+
+
+def find_unlogged_ends(
+    market: MarketClient,
+    account: JobAccount,
+    me: Address,
+    head: LogHead,
+    kept: Sequence[ReplicaRecord],
+    restores: Sequence[PublishedRestart],
+) -> Iterator[Finding]:
+    """Yields signed verdicts of failed attempts, which nothing changes any more, that the log of an ended job lacks.
+
+    It asks for at most LOGGED, drawn anew; none of before a restore, which may have lost them.
+    """
+    ends = [
+        record
+        for record in kept
+        if record.verdict.outcome == Outcome.INCONCLUSIVE and record.verdict.signature is not None
+        if all(restore.at + SKEW_S < record.at for restore in restores)
+    ]
+    for record in random.SystemRandom().sample(ends, min(LOGGED, len(ends))):
+        replica = record.lease.replica
+        shown = fetch_leaf_proof(
+            market, account.job, LeafKind.VERDICT, f"{replica}/{record.verdict.outcome}", head.size
+        )
+        if shown is None or not proofs.is_verdict_logged(account.domain, me, record, head, shown):
+            why = f"the ended job's log, root 0x{head.root.hex()} over {head.size} leaves, lacks the failed attempt's"
+            yield Finding(Fault.NOT_LOGGED, replica, why)
 
 
 def list_batch_heads(account: JobAccount, seen: ChainHistory) -> Iterator[tuple[int, LogHead]]:
