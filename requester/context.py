@@ -1,6 +1,6 @@
 """The context of a stage. The composition root (wiring) creates it; nothing is looked up elsewhere."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ from requester.model_runner import ModelRunner
 from requester.notifier import Notifier
 from requester.settings import RequesterSettings
 from requester.store.session import Sessions
-from requester.store.tables import Account, Base, Job, JobEvent
+from requester.store.tables import Account, Job, JobEvent
 from requester.store.work import RowReader, Work, begin_work, open_reader
 
 Clock = Callable[[], float]
@@ -33,7 +33,10 @@ def open_work(sessions: Sessions, notifier: Notifier) -> Iterator[Work]:
     with record_span("transaction"), begin_work(sessions) as work:
         yield work
         notifier.promise(work.connection, work.topics)
-    log_events(work.recorded)
+    for row in work.recorded:
+        if isinstance(row, JobEvent):
+            subject = row.body.get("replica") or row.body.get("task")
+            log.info(row.kind, fields=row.body, **parse_row_ids(subject if isinstance(subject, str) else row.job_id))
     notifier.notify(work.topics)
 
 
@@ -76,11 +79,3 @@ class Context:
 
 
 log = structlog.get_logger("gradmarket.events")
-
-
-def log_events(recorded: Iterable[Base]) -> None:
-    """Logs the events among the rows that a transaction recorded."""
-    for row in recorded:
-        if isinstance(row, JobEvent):
-            subject = row.body.get("replica") or row.body.get("task")
-            log.info(row.kind, fields=row.body, **parse_row_ids(subject if isinstance(subject, str) else row.job_id))

@@ -53,22 +53,18 @@ def load_or_create_key(given: SecretStr | None, path: Path, lock: Lock) -> Priva
             raise Refused(f"{sealed} is encrypted: give {FIX}")
         return keystore.decrypt_key(sealed.read_text(errors="replace"), lock.passphrase, str(sealed))
     if lock.passphrase is not None:
-        return _store_sealed_key(path, sealed, lock.passphrase)
+        # stores a new key, or the plain one, in a keystore; deletes the plain file once the keystore can be decrypted
+        written = path.read_text(errors="replace") if path.exists() else secrets.token_hex(32)
+        private = keystore.parse_key(written, str(path))
+        _write_private_file(sealed, keystore.encrypt_key(private, lock.passphrase))
+        if keystore.decrypt_key(sealed.read_text(), lock.passphrase, str(sealed)) == private:
+            path.unlink(missing_ok=True)
+        return private
     if not lock.plain:
         raise Refused(
             f"money is real here, and {path} would be in plain text: give {FIX}, or GRADMARKET_PLAIN_KEYS=true"
         )
     return keystore.parse_key(load_or_create_secret(None, path), str(path))
-
-
-def _store_sealed_key(plain: Path, sealed: Path, passphrase: str) -> PrivateKey:
-    """Stores a new key, or the plain one, in a keystore; deletes the plain file once the keystore can be decrypted."""
-    written = plain.read_text(errors="replace") if plain.exists() else secrets.token_hex(32)
-    private = keystore.parse_key(written, str(plain))
-    _write_private_file(sealed, keystore.encrypt_key(private, passphrase))
-    if keystore.decrypt_key(sealed.read_text(), passphrase, str(sealed)) == private:
-        plain.unlink(missing_ok=True)
-    return private
 
 
 def load_or_create_secret(given: SecretStr | None, path: Path) -> str:

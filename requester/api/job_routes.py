@@ -99,16 +99,6 @@ def mark_standing(job: Job, newest: Round | None) -> str:
     return f"{job.state} {newest.number if newest else -1}"
 
 
-def parse_posted_job(context: Context, body: dict[str, Any]) -> JobSpec:
-    """Raises RequestValidationError with the body's fields, as FastAPI does; Refused for another token's amounts."""
-    try:
-        smallest = in_smallest(body, lambda: TokenUnit.of(context.chain_facts))
-        return JobSpec.model_validate(beginning_of(context).fill_posted(context, smallest))
-    except ValidationError as error:
-        entries = [{**entry, "loc": ("body", *entry["loc"])} for entry in faults_of(error)]
-        raise RequestValidationError(entries, body=body) from error
-
-
 def amount_of(context: Here, written: str, field: str = "amount") -> int:
     """Returns an amount in the smallest unit. Raises JobRefused for one that this service's token does not have."""
     try:
@@ -137,7 +127,12 @@ def post_job(
 ) -> JSONResponse:
     if (known := find_answer(context, identity.subject, key, asked)) is not None:
         return known  # before the body is filled from the continued job, which may have changed since
-    spec = parse_posted_job(context, body)
+    try:
+        smallest = in_smallest(body, lambda: TokenUnit.of(context.chain_facts))
+        spec = JobSpec.model_validate(beginning_of(context).fill_posted(context, smallest))
+    except ValidationError as error:
+        entries = [{**entry, "loc": ("body", *entry["loc"])} for entry in faults_of(error)]
+        raise RequestValidationError(entries, body=body) from error
     admitted = admit_job(context, spec, identity.subject)
     whole = complete_spec(spec, randbits(63))
 

@@ -95,11 +95,6 @@ NO_OBJECT: Final = ("dict_type", "model_attributes_type", "model_type")
 JSON: Final = "send it with Content-Type: application/json"
 
 
-def _is_json(sent: str) -> bool:
-    kind = sent.partition(";")[0].strip().lower()
-    return kind == "application/json" or kind.endswith("+json")
-
-
 async def _answer_validation_error(request: Request, error: Exception) -> JSONResponse:
     entries = error.errors() if isinstance(error, RequestValidationError) else []
     body = error.body if isinstance(error, RequestValidationError) else None
@@ -127,7 +122,8 @@ def _describe_entry(entry: Mapping[str, Any], body: Any, sent: str) -> tuple[str
         return "", f"the body is empty: {JSON}"
     if location == ("body",) and entry["type"] in NO_OBJECT:
         came = f"the body came as {sent[:80] or 'nothing'}: {JSON}"
-        return "", "the body is no JSON object" if _is_json(sent) else came
+        kind = sent.partition(";")[0].strip().lower()
+        return "", "the body is no JSON object" if kind == "application/json" or kind.endswith("+json") else came
     if location[:1] == ("body",) and isinstance(body, Mapping):
         return in_words(entry, location[1:], body)
     field = ".".join(str(part) for part in location if part not in ("body", "query", "path", "header"))

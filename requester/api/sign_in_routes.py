@@ -95,7 +95,11 @@ def sign_in(context: Here, request: Request, sign_in_request: SignIn) -> Session
     until = None if value is None else _get_nonces(request).until(value, now)
     if value is None or until is None:
         raise SignatureRefused(UNUSABLE)
-    message = _verify_sign_in(context, sign_in_request, value, now)
+    # its wallet signed it for this service and chain
+    url, when = context.public_url, datetime.fromtimestamp(now, UTC)
+    message = SignInMessage.read(sign_in_request.message)
+    message.check(urlsplit(url).netloc, url, context.domain.chain_id, value, when)
+    check_wallet(sign_in_request.message, sign_in_request.signature, message.address)
     payout, address = payout_of(message), message.address
     network = network_of(resolve_caller(request.scope, context.settings.trusted_proxies))
     consent = _verify_consent(context, sign_in_request, address, payout)
@@ -127,15 +131,6 @@ def _verify_consent(context: Context, sign_in_request: SignIn, worker: Address, 
 def _get_nonces(request: Request) -> Nonces:
     nonces: Nonces = request.app.state.nonces
     return nonces
-
-
-def _verify_sign_in(context: Context, sign_in_request: SignIn, value: str, now: float) -> SignInMessage:
-    """Returns the message if its wallet signed it for this service and chain; raises SignatureRefused otherwise."""
-    url, when = context.public_url, datetime.fromtimestamp(now, UTC)
-    message = SignInMessage.read(sign_in_request.message)
-    message.check(urlsplit(url).netloc, url, context.domain.chain_id, value, when)
-    check_wallet(sign_in_request.message, sign_in_request.signature, message.address)
-    return message
 
 
 def payout_of(message: SignInMessage) -> Address:

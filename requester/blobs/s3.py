@@ -294,7 +294,17 @@ def open_store(settings: RequesterSettings) -> S3Blobs:
     own = str(settings.s3_endpoint) if settings.s3_endpoint else None
     public = str(settings.s3_public_endpoint) if settings.s3_public_endpoint else own
     store = _build_client(own, settings.s3_region)
-    _ensure_bucket(store, settings.s3_bucket, settings.s3_region)
+    try:
+        with _translate_errors():
+            store.head_bucket(Bucket=settings.s3_bucket)
+    except NotFound:
+        place = (
+            {}
+            if settings.s3_region == "us-east-1"
+            else {"CreateBucketConfiguration": {"LocationConstraint": settings.s3_region}}
+        )
+        with _translate_errors():
+            store.create_bucket(Bucket=settings.s3_bucket, **place)
     spool = DiskBlobs(settings.data / "spool", to_stay=False, unfinished=settings.unfinished_bytes)
     return S3Blobs(store, _build_client(public, settings.s3_region), settings.s3_bucket, spool)
 
@@ -316,13 +326,3 @@ def _build_client(endpoint: str | None, region: str) -> Any:
     )
     session, trust = boto3.session.Session(), find_authorities()
     return session.client("s3", endpoint_url=endpoint, region_name=region, config=config, verify=trust)
-
-
-def _ensure_bucket(store: Any, bucket: str, region: str) -> None:
-    try:
-        with _translate_errors():
-            store.head_bucket(Bucket=bucket)
-    except NotFound:
-        place = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
-        with _translate_errors():
-            store.create_bucket(Bucket=bucket, **place)

@@ -95,14 +95,10 @@ def plan_reservations(needs: Sequence[Need], free: Units, price: Units, most: in
     amounts = {need.worker: need.compute_top_up(price, ahead) for need in order}
     if sum(amounts.values()) <= free:
         return [(worker, units) for worker, units in amounts.items() if units]
-    return _in_turn(amounts, free, price)
-
-
-def _in_turn(wanted: dict[Address, Units], free: Units, price: Units) -> list[tuple[Address, Units]]:
-    counts = dict.fromkeys(wanted, 0)
+    counts = dict.fromkeys(amounts, 0)
     rest = free // price
     while rest:
-        short = [worker for worker, units in wanted.items() if counts[worker] * price < units][:rest]
+        short = [worker for worker, units in amounts.items() if counts[worker] * price < units][:rest]
         if not short:
             break
         for worker in short:

@@ -118,7 +118,20 @@ def send_pending_transactions(chain: ChainContext) -> bool:
     due = [row for row in waiting if _is_sending_due(chain, row, now)]
     price = gas_price(chain.ledger.web3) if any(row.sent_at is not None for row in due) else None
     for row in due:
-        _send_transaction(chain, row, now, price)
+        # commits new bytes before it sends them, and records afterwards that they were sent
+        raw, waits = _get_raw_bytes(row), ""
+        if row.sent_at is not None and price is not None:
+            try:
+                raw = _store_replacement(chain, row, now, price) or raw
+            except GasTooDear as error:
+                waits = error.detail
+        refusal = ""
+        try:
+            send_transaction(chain.ledger.web3, raw)
+        except NodeRefused as error:
+            refusal = str(error)
+        with chain.begin() as work:
+            outcomes.record_sending(work, row.id, now, waits or refusal)
     return bool(due)
 
 
@@ -178,23 +191,6 @@ def _is_sending_due(chain: ChainContext, row: Transaction, now: float) -> bool:
     if row.state == TransactionState.PREPARED or row.sent_at is None:
         return True
     return now - row.sent_at >= chain.policy.resend_after_s
-
-
-def _send_transaction(chain: ChainContext, row: Transaction, now: float, price: GasPrice | None) -> None:
-    """Commits new bytes before it sends them, and records afterwards that they were sent."""
-    raw, waits = _get_raw_bytes(row), ""
-    if row.sent_at is not None and price is not None:
-        try:
-            raw = _store_replacement(chain, row, now, price) or raw
-        except GasTooDear as error:
-            waits = error.detail
-    refusal = ""
-    try:
-        send_transaction(chain.ledger.web3, raw)
-    except NodeRefused as error:
-        refusal = str(error)
-    with chain.begin() as work:
-        outcomes.record_sending(work, row.id, now, waits or refusal)
 
 
 def _store_replacement(chain: ChainContext, row: Transaction, now: float, price: GasPrice) -> bytes | None:

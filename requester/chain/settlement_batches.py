@@ -67,11 +67,6 @@ def is_batch_due(waiting: int, units: int, oldest: float, policy: ChainPolicy, n
     return ended or worth_it or waiting >= policy.settle_gradients or now - oldest >= policy.settle_every_s
 
 
-def next_number(reader: RowReader, job_id: str) -> int:
-    last = reader.session.scalar(select(func.max(Batch.number)).where(Batch.job_id == job_id))
-    return 0 if last is None else last + 1
-
-
 def rows_of(reader: RowReader, batch: Batch) -> Sequence[Earned]:
     return reader.session.scalars(select(Earned).where(Earned.batch_id == batch.id).order_by(Earned.id)).all()
 
@@ -93,7 +88,8 @@ def _find_due_batch(reader: RowReader, job: Job, policy: ChainPolicy, now: float
         return None
     oldest_first = select(Earned).join(Task, Task.id == Earned.task_id).where(*new).order_by(Earned.id)
     rows = reader.session.scalars(oldest_first.limit(4 * policy.settle_gradients)).all()
-    return BatchDraft(job.id, job.chain_job, next_number(reader, job.id), escrow.that_fit(rows), new=True)
+    last = reader.session.scalar(select(func.max(Batch.number)).where(Batch.job_id == job.id))
+    return BatchDraft(job.id, job.chain_job, 0 if last is None else last + 1, escrow.that_fit(rows), new=True)
 
 
 def _write_down(chain: ChainContext, draft: BatchDraft) -> bool:

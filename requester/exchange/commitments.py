@@ -73,7 +73,9 @@ def record_commitment(
     now = context.clock()
     if replica.state != ReplicaState.LEASED or now > replica.lease_until:
         raise TooLate(f"the lease is over ({replica.state})")
-    if _is_full(own):
+    # whether the wave has all its commitments: with a backup, more workers hold a lease than it needs
+    committed = [one for one in own.hand.in_state(ReplicaState.COMMITTED) if one.wave == own.replica.wave]
+    if own.hand.task.backups > 0 and len(committed) >= own.hand.task.wave_size:
         raise TooLate("the task has as many answers as it needs already")
     if not signature_checked:
         check_signature(context, own.hand.task, worker, commitment)
@@ -86,12 +88,6 @@ def record_commitment(
         compute_seconds=commitment.compute_seconds,
     )
     return True
-
-
-def _is_full(own: ReplicaInHand) -> bool:
-    """Returns whether the wave has all its commitments: with a backup, more workers hold a lease than it needs."""
-    committed = [one for one in own.hand.in_state(ReplicaState.COMMITTED) if one.wave == own.replica.wave]
-    return own.hand.task.backups > 0 and len(committed) >= own.hand.task.wave_size
 
 
 def record_reveal(context: Context, work: Work, own: ReplicaInHand, reveal: Reveal) -> bool:

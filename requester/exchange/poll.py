@@ -119,7 +119,12 @@ def _take_in(intake: _Intake, held: defaultdict[Address, Held], poll: Poll, now:
     """Takes one poll; returns its refused items."""
     address, request, work = poll.worker, poll.request, intake.work
     held[address], lost = _with_forgotten(work, poll, held[address])
-    _record_worker(intake.workers[address], request, now)
+    worker = intake.workers[address]
+    if request.capacity or now - worker.seen_at > SEEN_S:  # the row of a worker that asks is written anyway
+        worker.seen_at = now
+    worker.determinism_class, worker.memory = request.determinism_class, request.memory
+    worker.jobs, worker.least_price = list(request.jobs), request.min_price
+    worker.least_prices = {str(job): units for job, units in request.min_prices.items()}
     checked = {delivery.want.replica: delivery.want.answer for delivery in poll.deliveries}
     answered = partial(_record_answer, checked)
     refusals = [
@@ -160,14 +165,6 @@ def _record_capacity(intake: _Intake, held: Held, poll: Poll, now: float) -> Non
     if worker.capacity or held:  # a worker that waits with work in hand may ask besides by a poll that does not wait
         until = now + min(request.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
         worker.asking_until = max(worker.asking_until, until)
-
-
-def _record_worker(worker: Worker, request: PollRequest, now: float) -> None:
-    if request.capacity or now - worker.seen_at > SEEN_S:  # the row of a worker that asks is written anyway
-        worker.seen_at = now
-    worker.determinism_class, worker.memory = request.determinism_class, request.memory
-    worker.jobs, worker.least_price = list(request.jobs), request.min_price
-    worker.least_prices = {str(job): units for job, units in request.min_prices.items()}
 
 
 def build_refused_item(replica: ReplicaId, error: MarketError) -> RefusedItem:

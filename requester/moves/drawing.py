@@ -16,7 +16,7 @@ from requester.notifier import worker_topic
 from requester.store import ballots, jobs, newcomers, progress, tasks, workers
 from requester.store.answer_kind import answer_kind_of
 from requester.store.locks import locked_workers
-from requester.store.tables import Job, Replica, Task, Worker
+from requester.store.tables import Job, Replica, Task
 from requester.store.tasks import list_diverged_replicas, replicas_of
 from requester.store.work import RowReader, Work
 
@@ -130,7 +130,27 @@ def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> int:
         takers = [worker for worker, name in drawn if is_asking(worker, now) and workers.get_class(worker, job) == name]
         for worker in takers:
             expected = expect(worker) if deal.patience_s is None else deal.patience_s
-            _record_lease(work, job, task, worker, lease_s, expected, now)
+            worker.capacity -= 1
+            worker.fence += 1
+            work.add(
+                Replica(
+                    id=f"{task.id}-{worker.fence}-{worker.address[2:10].lower()}",
+                    task_id=task.id,
+                    job_id=task.job_id,
+                    worker=worker.address,
+                    payout=worker.payout,
+                    operator=worker.operator,
+                    network=worker.network,
+                    state=ReplicaState.LEASED,
+                    wave=task.wave,
+                    fence=worker.fence,
+                    leased_at=now,
+                    lease_until=now + lease_s,
+                    expected_at=None if expected is None else now + expected,
+                    determinism_class=workers.get_class(worker, job),
+                )
+            )
+            work.notify(worker_topic(worker.address))
         changes: dict[str, Any] = {"patience_until": now + lease_s + task.offer.wave_seconds} if takers else {}
         if takers and (task.determinism_class is None or deal.plan is not None):
             changes["determinism_class"] = workers.get_class(takers[0], job)
@@ -152,29 +172,3 @@ def _compute_draw_wait(task: Task, able: int, idle: int, now: float) -> float:
     if task.window_opened is None:
         task.window_opened = now
     return max(0.0, task.window_opened + assignment.window_s(idle) - now)
-
-
-def _record_lease(
-    work: Work, job: Job, task: Task, worker: Worker, seconds: int, expected: float | None, now: float
-) -> None:
-    worker.capacity -= 1
-    worker.fence += 1
-    work.add(
-        Replica(
-            id=f"{task.id}-{worker.fence}-{worker.address[2:10].lower()}",
-            task_id=task.id,
-            job_id=task.job_id,
-            worker=worker.address,
-            payout=worker.payout,
-            operator=worker.operator,
-            network=worker.network,
-            state=ReplicaState.LEASED,
-            wave=task.wave,
-            fence=worker.fence,
-            leased_at=now,
-            lease_until=now + seconds,
-            expected_at=None if expected is None else now + expected,
-            determinism_class=workers.get_class(worker, job),
-        )
-    )
-    work.notify(worker_topic(worker.address))

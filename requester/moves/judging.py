@@ -77,7 +77,16 @@ def _carry_out(
 ) -> None:
     task = hand.task
     if isinstance(judgement, voting.Quorum):
-        _accept_quorum(context, work, hand, replicas, judgement, now)
+        agreeing = [replicas[id_] for id_ in sorted(judgement.agreeing)]
+        rejected = [
+            r for id_, r in replicas.items() if id_ not in judgement.agreeing and r.state == ReplicaState.REVEALED
+        ]
+        refuted = rejected or [
+            row for feature in features_of(work) for row in feature.list_overruled(work, hand, agreeing[0].root or "")
+        ]
+        record_outvoted(work, refuted, now)
+        reason = _REASONS[hand.task.allowed is not None].format(agree=len(agreeing), committed=len(replicas))
+        accept_answer(context, work, hand, agreeing, rejected, reason, now)
     elif isinstance(judgement, voting.Another) and _may_go_on(work, hand):
         patience = now + task.offer.lease_seconds + task.offer.wave_seconds
         wave = {"wave": task.wave + 1, "wave_size": judgement.wave, "due_at": None, "patience_until": patience}
@@ -105,24 +114,6 @@ def _may_go_on(reader: RowReader, hand: TaskInHand) -> bool:
     It does not where sketches are compared: a worker that commits once the seed is known can hide errors from them.
     """
     return not jobs.load_spec(hand.job).verifier.sketched and jobs.is_task_wanted(reader, hand.job, hand.task)
-
-
-def _accept_quorum(
-    context: Context,
-    work: Work,
-    hand: TaskInHand,
-    replicas: dict[ReplicaId, Replica],
-    quorum: voting.Quorum,
-    now: float,
-) -> None:
-    agreeing = [replicas[id_] for id_ in sorted(quorum.agreeing)]
-    rejected = [r for id_, r in replicas.items() if id_ not in quorum.agreeing and r.state == ReplicaState.REVEALED]
-    refuted = rejected or [
-        row for feature in features_of(work) for row in feature.list_overruled(work, hand, agreeing[0].root or "")
-    ]
-    record_outvoted(work, refuted, now)
-    reason = _REASONS[hand.task.allowed is not None].format(agree=len(agreeing), committed=len(replicas))
-    accept_answer(context, work, hand, agreeing, rejected, reason, now)
 
 
 def accept_answer(
@@ -188,15 +179,11 @@ def request_next_payload(
 
 def fail_task(context: Context, work: Work, hand: TaskInHand, reason: str, now: float) -> None:
     """Fails the attempt without blame or payment, and reissues the task."""
-    task, reason = hand.task, _with_claim(hand, reason)
+    # a fault that one of the task's workers reported follows the reason
+    reported = [replica.fault for replica in hand.replicas if replica.fault is not None]
+    claim = faults.describe_fault(StepFault(**reported[0])) if reported else ""
+    task, reason = hand.task, reason if not claim or claim in reason else f"{reason}; a worker reports: {claim}"
     verdicts.sign_inconclusive_verdicts(context, work, hand, reason)
     work.move(task, TaskState.FAILED, reason=reason, ended_at=now)
     record_event(work, task.job_id, "task_failed", now, task=task.id, reason=reason)
     task_attempts.reissue_task(context, work, hand, now)
-
-
-def _with_claim(hand: TaskInHand, reason: str) -> str:
-    """Returns the reason, followed by a fault that one of the task's workers reported."""
-    reported = [replica.fault for replica in hand.replicas if replica.fault is not None]
-    claim = faults.describe_fault(StepFault(**reported[0])) if reported else ""
-    return reason if not claim or claim in reason else f"{reason}; a worker reports: {claim}"

@@ -44,7 +44,14 @@ def check_partitions(context: Context, spec: JobSpec, manifest: Manifest, token:
         if spec.evaluation is not None:
             measured = manifest.named(spec.evaluation.partition).digest
             _check_here(context, "evaluation.partition", measured)
-            _check_measured(reader, spec, measured, token)
+            field, ours = "evaluation.partition", blob_needs.unserved_of(reader, measured, token)
+            if not (ours or visibility.load_access(reader, measured).to_requester):
+                raise build_absent_refusal(field, measured)
+            if spec.by_worth and not blob_needs.is_unserved(reader, measured):
+                paid = "whoever reads its rows is paid for training on them"
+                raise JobRefused(
+                    field, f"{paid}: take rows that nobody has, and PUT {dataset.OURS}{measured}?unserved=true"
+                )
 
 
 def _of_spec(spec: JobSpec) -> Iterator[tuple[str, Digest]]:
@@ -73,15 +80,6 @@ def _check_read(reader: RowReader, field: str, digest: Digest, token: str) -> No
         openly = f"upload it openly: `gradmarket data upload --open`, or PUT {dataset.OURS}{digest}"
         raise JobRefused(field, f"workers read it, and it is unserved: {openly}")
     raise build_absent_refusal(field, digest)
-
-
-def _check_measured(reader: RowReader, spec: JobSpec, digest: Digest, token: str) -> None:
-    field, ours = "evaluation.partition", blob_needs.unserved_of(reader, digest, token)
-    if not (ours or visibility.load_access(reader, digest).to_requester):
-        raise build_absent_refusal(field, digest)
-    if spec.by_worth and not blob_needs.is_unserved(reader, digest):
-        paid = "whoever reads its rows is paid for training on them"
-        raise JobRefused(field, f"{paid}: take rows that nobody has, and PUT {dataset.OURS}{digest}?unserved=true")
 
 
 def build_absent_refusal(field: str, digest: Digest) -> JobRefused:

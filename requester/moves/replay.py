@@ -136,16 +136,13 @@ def state_before(context: Context, job_id: str, before: Version) -> LiveState:
         rounds = [inputs_of(reader, job, row) for row in rows[done:]]
     if not done or live is None:
         live = None  # else both would be in memory
-        live = _load_state(context, versions[0], memory, start)
+        version = versions[0]
+        limit, folder = context.settings.merge_memory, context.settings.data
+        with context.blobs.mapped(version.parameters) as model, context.blobs.mapped(memory) as held:
+            context.states.make_room(2 * len(model) + len(held), limit)
+            live = load_live_state(model, held, version, start, limit, folder)
     _replay_rounds(context, live, rounds, versions[done + 1 :])
     return live
-
-
-def _load_state(context: Context, version: Version, memory: Digest, snapshot: int) -> LiveState:
-    limit, folder = context.settings.merge_memory, context.settings.data
-    with context.blobs.mapped(version.parameters) as model, context.blobs.mapped(memory) as held:
-        context.states.make_room(2 * len(model) + len(held), limit)
-        return load_live_state(model, held, version, snapshot, limit, folder)
 
 
 def _replay_rounds(context: Context, state: LiveState, rounds: Sequence[MergeInputs], after: Sequence[Version]) -> None:

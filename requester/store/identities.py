@@ -77,19 +77,14 @@ def sign_in(
     worker.payout, worker.network, worker.seen_at = payout, network, now
     work.flush()
     if consent is not None:
-        record_consent_use(work, worker, consent)
+        row = work.get(ConsentRow, (worker.address, worker.payout))
+        if row is None:
+            work.add(ConsentRow(worker=worker.address, payout=worker.payout, withdrawn=0, at=worker.seen_at))
+        elif consent <= row.withdrawn:
+            remedy = f"sign in without one, or with one whose nonce is over {row.withdrawn}"
+            raise SignatureRefused(f"{worker.payout} withdrew this consent: {remedy}")
     set_operator(work, worker, consent is not None, now)
     return worker
-
-
-def record_consent_use(work: Work, worker: Worker, nonce: int) -> None:
-    """Records that the worker uses a consent of its payout key. Raises SignatureRefused where it was withdrawn."""
-    row = work.get(ConsentRow, (worker.address, worker.payout))
-    if row is None:
-        work.add(ConsentRow(worker=worker.address, payout=worker.payout, withdrawn=0, at=worker.seen_at))
-    elif nonce <= row.withdrawn:
-        remedy = f"sign in without one, or with one whose nonce is over {row.withdrawn}"
-        raise SignatureRefused(f"{worker.payout} withdrew this consent: {remedy}")
 
 
 def set_operator(work: Work, worker: Worker, consented: bool, now: float) -> None:

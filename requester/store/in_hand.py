@@ -73,7 +73,7 @@ def of_task(reader: RowReader, task: Task, job: Job) -> TaskInHand:
 def of_replicas(
     work: Work, workers: Iterable[str], replicas: Collection[str], to_pay: bool = False
 ) -> dict[str, ReplicaInHand]:
-    """Returns these replicas of the workers by their ids; locks their tasks, and their jobs as `locked_job` does.
+    """Returns these replicas of the workers by their ids; locks their tasks, and their jobs as `claimed_task` does.
 
     `to_pay`: with the rounds and workers of their tasks.
     """

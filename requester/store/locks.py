@@ -41,11 +41,6 @@ def _by_key(table: type[Row]) -> Select[Row]:
     return _populate_existing(select(table).where(column == bindparam("key")).with_for_update(key_share=True))
 
 
-def locked_job(work: Work, task_id: str) -> Job:
-    """Returns the job of a task under a shared lock: others may read it, none may change it."""
-    return work.session.scalars(_job_of_task(), {"task": task_id}).one()
-
-
 @cache
 def _job_of_task() -> Select[Job]:
     its_job = select(Task.job_id).where(Task.id == bindparam("task")).scalar_subquery()
@@ -53,8 +48,8 @@ def _job_of_task() -> Select[Job]:
 
 
 def claimed_task(work: Work, task_id: str) -> tuple[Task, Job] | None:
-    """Locks the task, and its job as `locked_job` does; None where another transaction has the task."""
-    job = locked_job(work, task_id)
+    """Locks the task, and its job for others that would change it; None where another transaction has the task."""
+    job = work.session.scalars(_job_of_task(), {"task": task_id}).one()
     query = select(Task).where(Task.id == task_id)
     task = work.session.scalars(
         _populate_existing(query.with_for_update(key_share=True, skip_locked=True))
@@ -87,7 +82,7 @@ _WORKERS: Final = _populate_existing(
 
 
 class LockedTasks:
-    """A query for tasks of any jobs, which locks them and, as `locked_job` does, their jobs; it is built once."""
+    """A query for tasks of any jobs, which locks them and, as `claimed_task` does, their jobs; it is built once."""
 
     def __init__(self, tasks: Select[Task]) -> None:
         its_jobs = select(Job).where(Job.id.in_(tasks.with_only_columns(Task.job_id))).order_by(Job.id)
@@ -103,7 +98,7 @@ class LockedTasks:
 
 
 def held_tasks(work: Work, tasks: Select[Task]) -> Sequence[Task]:
-    """Returns the selected tasks of any jobs; locks them, and their jobs as `locked_job` does."""
+    """Returns the selected tasks of any jobs; locks them, and their jobs as `claimed_task` does."""
     return [task for task, _job in LockedTasks(tasks)(work)]
 
 

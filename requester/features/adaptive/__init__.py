@@ -4,7 +4,7 @@ The stake is the worker's own, since the worker signs each answer for which it c
 under way is not free: leases, ballots that are not judged yet, and accepted tasks that wait for an audit.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sqlalchemy import exists, func, or_, select
@@ -14,7 +14,7 @@ from gradmarket.market.rules.assignment import Candidate, Mixable
 from gradmarket.market.rules.lifecycle import AUDIT_OPEN, IN_FLIGHT
 from gradmarket.market.rules.replication import STRANGER, Lead
 from gradmarket.market.rules.replication.adaptive import compute_unused_stake
-from gradmarket.market.terms import Address, ReplicaState
+from gradmarket.market.terms import ReplicaState
 from requester.feature import Feature
 from requester.features.audits.audit_tables import Audit
 from requester.features.reputation import reputations
@@ -22,27 +22,6 @@ from requester.moves.candidates import CandidatePool, Deal, OpenPlaces
 from requester.store import jobs
 from requester.store.tables import Account, Job, Replica, Task
 from requester.store.work import RowReader
-
-
-def compute_leads(
-    reader: RowReader, job: Job, candidates: Iterable[Candidate], gain: float, now: float
-) -> dict[Address, Lead]:
-    """Returns each candidate's standing and cover; `gain`: the gain of a wrong gradient, in prices of a task."""
-    known = {candidate.party.worker: candidate for candidate in candidates}
-    stakes, held = _load_stakes(reader, job), _count_pending_tasks(reader, job)
-    records = reputations.load_standings(reader, job, {candidate.party.operator for candidate in known.values()}, now)
-    result = {}
-    for worker, candidate in known.items():
-        standing = records.get((candidate.party.operator, candidate.determinism_class), 0.0)
-        cover = compute_unused_stake(stakes.get(worker, 0) / job.price, held.get(worker, 0), gain)
-        result[worker] = Lead(standing, cover)
-    return result
-
-
-def _load_stakes(reader: RowReader, job: Job) -> Mapping[str, int]:
-    """Returns the stake at risk in the job by worker, in units."""
-    staked = select(Account.worker, Account.at_risk).where(Account.job_id == job.id, Account.at_risk > 0)
-    return dict(reader.session.execute(staked).all())
 
 
 def _count_pending_tasks(reader: RowReader, job: Job) -> Mapping[str, int]:
@@ -60,7 +39,19 @@ class LeadPool(CandidatePool):
         super().__init__(reader, job, asking, mixable, now)
         self._spec = jobs.load_spec(job)
         self._gain = self._spec.gain or 0.0
-        self._leads = compute_leads(reader, job, asking, self._gain, now)
+        known = {candidate.party.worker: candidate for candidate in asking}
+        # the stake at risk in the job by worker, in units
+        staked = select(Account.worker, Account.at_risk).where(Account.job_id == job.id, Account.at_risk > 0)
+        stakes, held = dict(reader.session.execute(staked).all()), _count_pending_tasks(reader, job)
+        records = reputations.load_standings(
+            reader, job, {candidate.party.operator for candidate in known.values()}, now
+        )
+        result = {}
+        for worker, candidate in known.items():
+            standing = records.get((candidate.party.operator, candidate.determinism_class), 0.0)
+            cover = compute_unused_stake(stakes.get(worker, 0) / job.price, held.get(worker, 0), self._gain)
+            result[worker] = Lead(standing, cover)
+        self._leads = result
 
     def draw(self, places: OpenPlaces, able: Sequence[Candidate]) -> Deal | None:
         """Draws a task's first wave: the first worker in the draw's order is the lead, whose record decides the plan.

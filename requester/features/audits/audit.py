@@ -90,7 +90,8 @@ def _judge_accepted(
 ) -> None:
     task, job, diverged = hand.task, hand.job, hand.task.state == TaskState.DIVERGED
     paid = hand.in_state(ReplicaState.DIVERGED if diverged else ReplicaState.PAYABLE)
-    if _is_answer_right(work, task, audit, now):
+    found = (kind.is_answer_right(work, audit, now) for kind in audit_kinds_of(work))
+    if next((right for right in found if right is not None), audit.root == task.root):
         _pass_audit(work, job, task, audit, paid, now)
         if not diverged:
             for kind in audit_kinds_of(work):
@@ -104,11 +105,6 @@ def _judge_accepted(
             _resume_after_lie(context, work, job)
     for other in copies.lock_equal_unaudited_tasks(work, task):
         create_audit(work, other, 1.0, copies.ALIKE, now)
-
-
-def _is_answer_right(work: Work, task: Task, audit: Audit, now: float) -> bool:
-    found = (kind.is_answer_right(work, audit, now) for kind in audit_kinds_of(work))
-    return next((right for right in found if right is not None), audit.root == task.root)
 
 
 def _list_vindicated(reader: RowReader, hand: TaskInHand, audit: Audit) -> list[Replica]:

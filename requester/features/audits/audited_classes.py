@@ -107,7 +107,8 @@ def _may_vote_plainly(
     if job.determinism_class is not None and job.determinism_class not in servable:
         return True
     since = now - compute_wait_for_audited(reader, job, servable)
-    waited = has_waiting_task(reader, job.id, since)
+    # whether an open task of the job was made before `since`
+    waited = bool(reader.session.scalar(_WAITING, {"job": job.id, "since": since}))
     return waited and not (servable and has_answered_since(reader, job, servable, since))
 
 
@@ -223,11 +224,6 @@ _HEARD: Final = select(AuditedClass.determinism_class).where(AuditedClass.asked_
 
 def _has_lapsed_audit(reader: RowReader, job: Job) -> bool:
     return bool(reader.session.scalar(_HAS_AUDIT_IN, {"job": job.id, "state": AuditState.LAPSED}))
-
-
-def has_waiting_task(reader: RowReader, job_id: str, since: float) -> bool:
-    """Returns whether an open task of the job was made before `since`."""
-    return bool(reader.session.scalar(_WAITING, {"job": job_id, "since": since}))
 
 
 _WAITING: Final = select(

@@ -40,25 +40,6 @@ AGES: Final = (Transaction.created_at, Transaction.sent_at)
 """Times by which a transaction is sent anew."""
 
 
-def bring_back_kernel_times(work: Work, now: float) -> int:
-    """Brings back times ahead of `now`, or of `now` and the longest that their rule gives; returns how many rows."""
-    changed = shift_times(work, now, Strike.at, Strike.until, Strike.withheld_until)
-    changed += shift_times(work, now, Worker.seen_at, Worker.asking_until)
-    changed += shift_times(work, now, Account.stalled_at, Account.rests_until)
-    changed += shift_times(work, now, Reputation.failed_at)
-    changed += shift_times(work, now, Replica.leased_at, Replica.lease_until, Replica.expected_at)
-    for age in AGES:
-        changed += shift_times(work, now, age)
-    changed += _shift_jobs(work, now)
-    changed += set_at_most(work, Worker.asking_until, now + LIVE_S)
-    changed += set_at_most(work, Account.rests_until, now + LONGEST_REST_S)
-    changed += set_at_most(work, LeaderLease.until, now + LONGEST_DUTY_S, LeaderLease.holder != "")
-    changed += sum(
-        _bound_task_times(work, task, now) for task in work.session.scalars(select(Task).where(Task.state.in_(RUNS)))
-    )
-    return changed + _bound_claim_times(work, now)
-
-
 def _shift_jobs(work: Work, now: float) -> int:
     """Moves jobs that were made after now back together, so that they stay in their order."""
     latest = work.session.scalar(select(func.max(Job.created_at))) or now
@@ -117,4 +98,20 @@ class ClockStepsFeature(Feature):
                 context.clock.after_fall(lambda: mend_times(context))
 
     def bound_times(self, work: Work, now: float) -> int:
-        return bring_back_kernel_times(work, now)
+        # times ahead of `now`, or of `now` and the longest that their rule gives
+        changed = shift_times(work, now, Strike.at, Strike.until, Strike.withheld_until)
+        changed += shift_times(work, now, Worker.seen_at, Worker.asking_until)
+        changed += shift_times(work, now, Account.stalled_at, Account.rests_until)
+        changed += shift_times(work, now, Reputation.failed_at)
+        changed += shift_times(work, now, Replica.leased_at, Replica.lease_until, Replica.expected_at)
+        for age in AGES:
+            changed += shift_times(work, now, age)
+        changed += _shift_jobs(work, now)
+        changed += set_at_most(work, Worker.asking_until, now + LIVE_S)
+        changed += set_at_most(work, Account.rests_until, now + LONGEST_REST_S)
+        changed += set_at_most(work, LeaderLease.until, now + LONGEST_DUTY_S, LeaderLease.holder != "")
+        changed += sum(
+            _bound_task_times(work, task, now)
+            for task in work.session.scalars(select(Task).where(Task.state.in_(RUNS)))
+        )
+        return changed + _bound_claim_times(work, now)

@@ -41,7 +41,10 @@ class DriftWatch(MergeWatch):
     @classmethod
     def of_merge(cls, reader: RowReader, job: Job, used: Sequence[Task]) -> "DriftWatch":
         """Builds the watch of a merge without operators whose answer is only near the payload: it is not merged."""
-        by_task = paid_operators(reader, used)
+        # the operators whose answer is the task's payload
+        by_task: dict[str, set[str]] = {task.id: set() for task in used}
+        for task_id, operator in reader.session.execute(_PAID, {"tasks": list(by_task)}):
+            by_task[task_id].add(operator)
         return cls([frozenset(by_task[task.id]) for task in used], seed_of(job))
 
     def measure(self, context: Context, inputs: MergeInputs) -> None:
@@ -84,14 +87,6 @@ def record_leans(work: Work, job: Job, row: Round, answers: Sequence[Contributio
             "rounds": lean.rounds,
         }
         record_event(work, job.id, "leaning", now, round=row.number, operator=operator, **measured)
-
-
-def paid_operators(reader: RowReader, tasks: Sequence[Task]) -> dict[str, set[str]]:
-    """Returns by task the operators whose answer is its payload."""
-    by_task: dict[str, set[str]] = {task.id: set() for task in tasks}
-    for task_id, operator in reader.session.execute(_PAID, {"tasks": list(by_task)}):
-        by_task[task_id].add(operator)
-    return by_task
 
 
 _PAID: Final = (

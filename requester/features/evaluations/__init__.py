@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from gradmarket.market.data.manifest import Manifest, Partition, parse_manifest
+from gradmarket.market.data.manifest import Manifest, parse_manifest
 from gradmarket.market.errors import JobRefused, OutOfMemory, Refused, RunnerFailed, RunnerTimeout
 from gradmarket.market.features.evaluations import find_best_round
 from gradmarket.market.gradient.arrays import Arrays
@@ -20,7 +20,6 @@ from gradmarket.market.terms import Digest
 from graphdoc import tensors
 from graphdoc.cost import EVALUATION_ROWS, evaluation_cost, pass_sizes
 from graphdoc.document.schema import parse_document
-from requester.blobs import Blobs
 from requester.context import Context
 from requester.feature import Feature
 from requester.features.evaluations.evaluator import Evaluator
@@ -37,23 +36,6 @@ FIRST_METRICS_S: Final = 10.0
 """Seconds of wall time that metrics of all held-out rows may take before the job begins, on a service that may have
 more to do later.
 """
-
-
-def check_held_out(blobs: Blobs, modelling: ModelRunner, manifest: Manifest, partition: Partition) -> None:
-    """Reads the partition once, so that a bad one is refused now and not after a round. Raises JobRefused."""
-    try:
-        modelling.find_part(PartitionRows).held_out(blobs, manifest, partition)
-    except (Refused, RunnerFailed) as error:
-        raise JobRefused("evaluation.partition", f"{partition.name!r} cannot be read: {error}") from error
-
-
-def check_evaluation(modelling: ModelRunner, blobs: Blobs, model: PublishedModel, rows: int) -> None:
-    """Checks that `rows` held-out rows can be evaluated here, by their bound. Raises JobRefused,
-    DocumentRefused.
-    """
-    _check_cost(modelling, model, blobs.read(model.evaluation or model.document), rows, EVALUATION_ROWS)
-    if model.metrics is not None:
-        _check_cost(modelling, model, blobs.read(model.metrics), rows, rows, FIRST_METRICS_S)
 
 
 def _check_cost(
@@ -184,8 +166,17 @@ class EvaluationsFeature(Feature):
     def check_model(self, context: Context, spec: JobSpec, model: PublishedModel, manifest: Manifest) -> None:
         if spec.evaluation is not None:
             partition = manifest.named(spec.evaluation.partition)
-            check_held_out(context.blobs, context.modelling, manifest, partition)
-            check_evaluation(context.modelling, context.blobs, model, partition.rows)
+            # a bad partition is refused now and not after a round
+            try:
+                context.modelling.find_part(PartitionRows).held_out(context.blobs, manifest, partition)
+            except (Refused, RunnerFailed) as error:
+                raise JobRefused("evaluation.partition", f"{partition.name!r} cannot be read: {error}") from error
+            rows = partition.rows
+            _check_cost(
+                context.modelling, model, context.blobs.read(model.evaluation or model.document), rows, EVALUATION_ROWS
+            )
+            if model.metrics is not None:
+                _check_cost(context.modelling, model, context.blobs.read(model.metrics), rows, rows, FIRST_METRICS_S)
 
     def evaluate_round(
         self, context: Context, spec: JobSpec, number: int, publication: Publication, parameters: Callable[[], Arrays]

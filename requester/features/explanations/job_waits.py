@@ -92,7 +92,10 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
         return job.reason
     if Reason.AT_CAPACITY in reasons:
         at_work = any_in_flight(reader, [worker.address for worker in alive])
-        idle = now - load_last_answer(reader, open_task) > IDLE_S and not at_work
+        # when a worker last took or answered one of the task's attempts, or when the first attempt was made
+        attempts = {"job": open_task.job_id, "round": open_task.round, "index": open_task.index}
+        made, taken = reader.session.execute(_LAST_ANSWER, attempts).one()
+        idle = now - float(max(made, taken or 0.0)) > IDLE_S and not at_work
         asking = [
             Idle.ASKS_NOTHING if reason is Reason.AT_CAPACITY else text
             for reason, text in zip(reasons, texts, strict=True)
@@ -247,13 +250,6 @@ def any_in_flight(reader: RowReader, workers: Collection[str]) -> bool:
 _ANY_IN_FLIGHT: Final = (
     select(Replica.id).where(is_in_bound_list(Replica.worker, "workers"), Replica.state.in_(IN_FLIGHT)).limit(1)
 )
-
-
-def load_last_answer(reader: RowReader, task: Task) -> float:
-    """Returns when a worker last took or answered one of the task's attempts, or when the first attempt was made."""
-    attempts = {"job": task.job_id, "round": task.round, "index": task.index}
-    made, taken = reader.session.execute(_LAST_ANSWER, attempts).one()
-    return float(max(made, taken or 0.0))
 
 
 _LAST_ANSWER: Final = (

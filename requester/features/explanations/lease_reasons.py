@@ -75,18 +75,7 @@ def _find_reason_in_job(reader: RowReader, job: Job, worker: Worker, now: float)
     """Returns the reason in one job; None where no task of it is open."""
     mixable = ballots.list_mixable_classes(reader, job, now)
     (candidate,) = candidates_of(reader, job, [worker], now)
-    chance = _find_best_chance(reader, job, candidate, mixable, now)
-    if chance is None:
-        return None
-    kind, words = _explain_chance(reader, job, candidate, chance, mixable, now)
-    account = reader.get(Account, (job.id, worker.address))
-    if account is not None and account.waiting:
-        words += OWN_PAY_WAITS.format(account.waiting / job.price)
-    return LeaseReason(kind, words if kind is Idle.CHAIN else f"{jobs.load_spec(job).name}: {words}")
-
-
-def _find_best_chance(reader: RowReader, job: Job, candidate: Candidate, mixable: Mixable, now: float) -> Chance | None:
-    """Returns the open task that the worker is closest to; None where none is open."""
+    # the open task that the worker is closest to
     opened = list_open(reader, job.id, MOST_TASKS)
     replicas, busy = (
         tasks.replicas_of(reader, opened),
@@ -97,7 +86,16 @@ def _find_best_chance(reader: RowReader, job: Job, candidate: Candidate, mixable
         theirs, away = replicas[task.id], busy[task.round]
         opening = opening_for(job, task, theirs, mixable if job.determinism_class else assignment.ALL, away)
         chances.append(Chance(task, theirs, admit_returners(reader, job, opening, theirs, now, away)))
-    return min(chances, default=None, key=lambda one: assignment.why_not(candidate, one.opening) not in assignment.SOON)
+    chance = min(
+        chances, default=None, key=lambda one: assignment.why_not(candidate, one.opening) not in assignment.SOON
+    )
+    if chance is None:
+        return None
+    kind, words = _explain_chance(reader, job, candidate, chance, mixable, now)
+    account = reader.get(Account, (job.id, worker.address))
+    if account is not None and account.waiting:
+        words += OWN_PAY_WAITS.format(account.waiting / job.price)
+    return LeaseReason(kind, words if kind is Idle.CHAIN else f"{jobs.load_spec(job).name}: {words}")
 
 
 def _explain_chance(

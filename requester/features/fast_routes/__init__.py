@@ -15,7 +15,6 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
-from gradmarket.market.terms import Address
 from requester.api import problems
 from requester.api.auth_routes import Callers, limit_wallet, require_same_worker, require_worker, token_needed
 from requester.api.callers import parse_bearer_token
@@ -37,22 +36,18 @@ def _build_handler(route: APIRoute) -> Handler:
     async def handle(request: Request) -> Response:
         if route.path in OPEN:
             return _build_json_response(await endpoint())
-        worker = await _find_worker(request)
+        # the worker whose token the request has, like the dependency `Worker`, for routes without dependencies
+        token, context = parse_bearer_token(request.scope), request.app.state.context
+        callers: Callers = request.app.state.callers
+        identity = None if token is None else await callers.identify(context, token)
+        if identity is None:
+            raise token_needed(sent=token is not None)
+        await limit_wallet(request, context, identity.subject)
+        worker = await require_same_worker(await require_worker(identity), request)
         bodies = (parse_poll_request(await request.body()),) if takes_json else ()
         return _build_json_response(await endpoint(request, worker, *bodies))
 
     return handle
-
-
-async def _find_worker(request: Request) -> Address:
-    """Returns the worker whose token the request has, like the dependency `Worker`, for routes without dependencies."""
-    token, context = parse_bearer_token(request.scope), request.app.state.context
-    callers: Callers = request.app.state.callers
-    identity = None if token is None else await callers.identify(context, token)
-    if identity is None:
-        raise token_needed(sent=token is not None)
-    await limit_wallet(request, context, identity.subject)
-    return await require_same_worker(await require_worker(identity), request)
 
 
 class FastRouters:

@@ -3,7 +3,7 @@
 The rule is market.rules.faults.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from sqlalchemy import exists, or_, select
 from sqlalchemy.orm import aliased
@@ -45,7 +45,22 @@ def pause_faulty_job(context: Context, work: Work, hand: TaskInHand, in_vain: bo
     if hand.task.wave_size == 0:
         accused = [replica for replica, claim in claims if claim in shared]
         parties = fault_reports.count_separate_parties([claim.party for claim in shared], separation)
-        _declare_job_faulty(context, work, hand, accused, parties)
+        # the job is at fault: its strikes are taken back, it pauses, and the task fails
+        now, fault, task, job = context.clock(), StepFault(**(accused[0].fault or {})), hand.task, hand.job
+        reason = fault_reports.describe_pause(fault, parties, task.index, task.round)
+        work_off(context, work, task, accused)
+        if job.state == JobState.RUNNING:
+            details = {
+                "fault": fault.model_dump(mode="json"),
+                "round": task.round,
+                "task": task.index,
+                "parties": parties,
+            }
+            work.set_state_now(job, JobState.PAUSED, reason=reason, fault=details)
+            record_event(work, job.id, "paused", now, reason=reason, **details)
+        if task.state == TaskState.COMMITTING:
+            work.move(task, TaskState.OPEN)
+        judging.fail_task(context, work, hand, faults.describe_fault(fault), now)
     return True
 
 
@@ -75,22 +90,6 @@ def _count_possible_reporters(context: Context, reader: RowReader, hand: TaskInH
     parties = [candidate.party for candidate in candidates if assignment.why_not(candidate, opening) in SOON]
     known = list_accepted_workers(reader, {party.worker for party in parties})
     return Left(sum(party.worker in known for party in parties), sum(party.worker not in known for party in parties))
-
-
-def _declare_job_faulty(
-    context: Context, work: Work, hand: TaskInHand, accused: Sequence[Replica], parties: int
-) -> None:
-    """Finds the job at fault: takes back the strikes, pauses the job and fails the task."""
-    now, fault, task, job = context.clock(), StepFault(**(accused[0].fault or {})), hand.task, hand.job
-    reason = fault_reports.describe_pause(fault, parties, task.index, task.round)
-    work_off(context, work, task, accused)
-    if job.state == JobState.RUNNING:
-        details = {"fault": fault.model_dump(mode="json"), "round": task.round, "task": task.index, "parties": parties}
-        work.set_state_now(job, JobState.PAUSED, reason=reason, fault=details)
-        record_event(work, job.id, "paused", now, reason=reason, **details)
-    if task.state == TaskState.COMMITTING:
-        work.move(task, TaskState.OPEN)
-    judging.fail_task(context, work, hand, faults.describe_fault(fault), now)
 
 
 def list_accepted_workers(reader: RowReader, addresses: Collection[str]) -> set[str]:

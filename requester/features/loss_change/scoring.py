@@ -18,7 +18,7 @@ from gradmarket.market.features.loss_change import (
 )
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import ChangeVerdict, Digest, ReplicaState
-from gradmarket.market.wire.audit_messages import AuditAnswer, ScoreRequest, ScoreTask
+from gradmarket.market.wire.audit_messages import AuditAnswer, ScoreTask
 from requester.context import Context
 from requester.features.audits import audit_draws
 from requester.features.audits.audit_kind import AuditKind
@@ -59,7 +59,23 @@ class ScoredAudits(AuditKind):
         if audit.scored and audit.reason == audit_draws.SUSPECT:
             audit.reason = audit_draws.REFUTED if answer.score and answer.score.usable else audit.reason
         else:
-            store_score(work, audit, answer.score)
+            score = answer.score
+            if audit.scored != (score is not None):
+                raise Refused("send a score with the root" if audit.scored else "this audit takes no score")
+            if score is None:
+                return
+            work.add(
+                Score(
+                    task_id=audit.task_id,
+                    job_id=audit.job_id,
+                    operator=load_accepted_replica(work, work.get_one(Task, audit.task_id)).operator,
+                    own=score.accepted.own,
+                    others=list(score.accepted.others),
+                    trusted_own=score.trusted.own,
+                    trusted_others=list(score.trusted.others),
+                )
+            )
+            work.flush()
 
     def is_answer_right(self, work: Work, audit: Audit, now: float) -> bool | None:
         return not judge_score(work, audit, now) if audit.scored else None
@@ -113,26 +129,6 @@ class ScoredAudits(AuditKind):
             return most - (scores.count_uncleared_answers(reader, job.id, row.number, cleared) if row else 0)
 
         return Clearance(cleared, count_trials, scores.list_promising_operators(reader, job.id))
-
-
-def store_score(work: Work, audit: Audit, score: ScoreRequest | None) -> None:
-    """Stores the auditor's score. Raises Refused if it is missing, or was not asked for."""
-    if audit.scored != (score is not None):
-        raise Refused("send a score with the root" if audit.scored else "this audit takes no score")
-    if score is None:
-        return
-    work.add(
-        Score(
-            task_id=audit.task_id,
-            job_id=audit.job_id,
-            operator=load_accepted_replica(work, work.get_one(Task, audit.task_id)).operator,
-            own=score.accepted.own,
-            others=list(score.accepted.others),
-            trusted_own=score.trusted.own,
-            trusted_others=list(score.trusted.others),
-        )
-    )
-    work.flush()
 
 
 def judge_score(work: Work, audit: Audit, now: float) -> bool:

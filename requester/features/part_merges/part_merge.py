@@ -159,7 +159,11 @@ def compute_part(context: Context, number: int) -> None:
             else _compute_squares(context, inputs, part)
         )
     except NotFound:
-        _release_all_parts(context, row.job_id)
+        # releases all parts, since a blob is missing: one process merges the round, and reports it where it cannot
+        with context.begin() as work:
+            lock_row(work, Job, row.job_id)
+            release_parts(work, row.job_id, context.clock())
+            work.notify("aggregate")
         with context.reading() as reader:
             if _is_of_ended_job(reader, row):
                 return
@@ -173,14 +177,6 @@ def _is_of_ended_job(reader: RowReader, row: MergePart) -> bool:
         return False
     log.info("a part of a merge is not done: its job has ended", job=row.job_id, round=row.round)
     return True
-
-
-def _release_all_parts(context: Context, job_id: str) -> None:
-    """Releases all parts, since a blob is missing: one process merges the round, and reports it where it cannot."""
-    with context.begin() as work:
-        lock_row(work, Job, job_id)
-        release_parts(work, job_id, context.clock())
-        work.notify("aggregate")
 
 
 Chunks = Sequence[Bytes]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.features.private.group_worth import known_updates
-from gradmarket.market.features.private.holder_budget import HolderBudget, build_holder_budget
+from gradmarket.market.features.private.holder_budget import build_holder_budget
 from gradmarket.market.features.private.row_budget import build_row_spending
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Address
@@ -56,31 +56,12 @@ class WorthWatch(MergeWatch):
         worth_pay.pay_by_worth(context, self._job, inputs.number, worths, context.clock())
 
 
-def describe_spent_privacy(reader: RowReader, job: Job) -> Mapping[str, object]:
-    """Returns the fields of the job's view; empty for a job that bounds neither holders nor rows."""
-    spec = jobs.load_spec(job)
-    if spec.privacy is None and not spec.step.by_row:
-        return {}
-    newest = jobs.latest_closed(reader, job.id)
-    merged, found = newest.number + 1 if newest else 0, dict[str, object]()
-    if (budget := build_holder_budget(spec)) is not None:
-        noised = count_noised_rounds(reader, job.id, spec, merged) if merged else 0.0
-        found["privacy"] = privacy_view(budget, noised)
-    return found | {"row_privacy": row_privacy_view(spec, merged)}
-
-
 def row_privacy_view(spec: JobSpec, rounds: int) -> RowPrivacyView | None:
     """Returns the privacy loss of one row after `rounds` merged rounds, where the job bounds it."""
     if (rows := build_row_spending(spec)) is None:
         return None
     counted = {"spent": rows.spent(rounds), "uses": rows.uses_after(rounds)}
     return RowPrivacyView(epsilon=rows.asked.epsilon, delta=rows.asked.delta, rounds=rows.rounds, **counted)
-
-
-def privacy_view(budget: HolderBudget, rounds: float) -> PrivacyView:
-    """Returns the privacy loss of one holder after `rounds` rounds of the least noise."""
-    asked, spent = budget.asked, budget.after(rounds)
-    return PrivacyView(epsilon=asked.epsilon, delta=asked.delta, spent=spent, rounds=budget.rounds)
 
 
 class PrivateFeature(Feature):
@@ -98,4 +79,14 @@ class PrivateFeature(Feature):
         return None if jobs.load_spec(job).by_worth is None else WorthWatch(job)
 
     def describe_job(self, reader: RowReader, job: Job) -> Mapping[str, object]:
-        return describe_spent_privacy(reader, job)
+        spec = jobs.load_spec(job)
+        if spec.privacy is None and not spec.step.by_row:
+            return {}
+        newest = jobs.latest_closed(reader, job.id)
+        merged, found = newest.number + 1 if newest else 0, dict[str, object]()
+        if (budget := build_holder_budget(spec)) is not None:
+            noised = count_noised_rounds(reader, job.id, spec, merged) if merged else 0.0
+            # the loss of one holder after rounds of the least noise
+            asked, spent = budget.asked, budget.after(noised)
+            found["privacy"] = PrivacyView(epsilon=asked.epsilon, delta=asked.delta, spent=spent, rounds=budget.rounds)
+        return found | {"row_privacy": row_privacy_view(spec, merged)}

@@ -86,7 +86,8 @@ def pay_by_worth(context: Context, job_id: str, number: int, found: WorthFound, 
         paid = by_worth(work, [task.id for task in tasks])
         shares = found.worths.shares
         if found.error or paid or len(shares) != len(tasks):
-            _record_fault(work, job_id, number, found.error, now)
+            if found.error:
+                record_event(work, job_id, "worth_unmeasured", now, round=number, reason=found.error)
             return
         replicas = [work.get_one(Replica, task.uploader or "") for task in tasks]
         accounts = earned_rows.lock_accounts(work, [(job_id, replica.worker) for replica in replicas])
@@ -103,11 +104,6 @@ def pay_by_worth(context: Context, job_id: str, number: int, found: WorthFound, 
         error = math.fsum(found.worths.errors) / len(tasks)
         record_event(work, job_id, "paid_by_worth", now, round=number, amounts=amounts, error=_encode_error(error))
         work.notify("settle")
-
-
-def _record_fault(work: Work, job_id: str, number: int, error: str, now: float) -> None:
-    if error:
-        record_event(work, job_id, "worth_unmeasured", now, round=number, reason=error)
 
 
 def _encode_error(error: float) -> float | None:

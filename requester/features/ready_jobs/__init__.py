@@ -81,16 +81,6 @@ def choose_microbatch(runner: Runner, step: Step, document: Document, room: int)
     return step
 
 
-def store_ready_partitions(context: Context, manifest: Manifest) -> None:
-    """Stores the partitions, and keeps them. Raises NotFound where one was dropped just before."""
-    digits.store_partitions(context.blobs.put)
-    digests = [part.digest for part in manifest.partitions]
-    blob_cleanup.record_uploaded_blobs(context, digests)
-    for digest in digests:
-        if not context.blobs.has(digest):
-            raise NotFound(f"blob {digest} is gone")
-
-
 def list_reported_memory(reader: RowReader, now: float) -> Sequence[int]:
     """Returns the memory that recently seen workers declare, in bytes: of those whose work was accepted once, if any,
     since newcomers cost nothing to invent.
@@ -113,7 +103,12 @@ class ReadyJobsFeature(Feature):
 
     def store_data(self, context: Context, spec: JobSpec, manifest: Manifest) -> None:
         if isinstance(spec.data, ReadyData):
-            store_ready_partitions(context, manifest)
+            digits.store_partitions(context.blobs.put)
+            digests = [part.digest for part in manifest.partitions]
+            blob_cleanup.record_uploaded_blobs(context, digests)
+            for digest in digests:
+                if not context.blobs.has(digest):
+                    raise NotFound(f"blob {digest} is gone")
 
     def publish_model(self, context: Context, spec: JobSpec, manifest: Manifest) -> PublishedModel | None:
         if not isinstance(spec.model, ReadyModel):

@@ -74,7 +74,17 @@ def correct_batches(chain: ChainContext, job_id: str) -> bool:
     if onchain > first:
         chain.extend_log(chain, job_id)  # before adopting a batch, the log admits the part of its head that was lost
     changed = [_batch_on_chain(chain, job_id, chain_job, number) for number in range(first, onchain)]
-    return any([*changed, _put_back_from(chain, job_id, onchain)])
+    # batches that are stored as settled and that the chain does not have
+    with chain.begin() as work:
+        forgotten = [
+            b for b in _list_job_batches(work, job_id) if b.number >= onchain and b.state == BatchState.SETTLED
+        ]
+        for batch in forgotten:
+            outcomes.put_back(work, batch)
+            row = work.get(Transaction, batch.transaction_id) if batch.transaction_id else None
+            if row is None or row.state not in (TransactionState.PREPARED, TransactionState.SENT):
+                batch.transaction_id = None
+    return any([*changed, bool(forgotten)])
 
 
 def _first_open(chain: ChainContext, job_id: str) -> int:
@@ -163,20 +173,6 @@ def _earned_by(reader: RowReader, job_id: str, groups: list[PackedGroup]) -> lis
     if missing:
         raise BooksDiffer(f"{missing.total()} gradients that nobody earned in job {job_id}")
     return [waiting[key].pop() for key in keys]
-
-
-def _put_back_from(chain: ChainContext, job_id: str, onchain: int) -> bool:
-    """Resets batches that are stored as settled and that the chain does not have; returns whether any was."""
-    with chain.begin() as work:
-        forgotten = [
-            b for b in _list_job_batches(work, job_id) if b.number >= onchain and b.state == BatchState.SETTLED
-        ]
-        for batch in forgotten:
-            outcomes.put_back(work, batch)
-            row = work.get(Transaction, batch.transaction_id) if batch.transaction_id else None
-            if row is None or row.state not in (TransactionState.PREPARED, TransactionState.SENT):
-                batch.transaction_id = None
-    return bool(forgotten)
 
 
 def _list_job_batches(reader: RowReader, job_id: str) -> list[Batch]:

@@ -71,18 +71,6 @@ def list_taken_ranges(spec: JobSpec, model: PublishedModel) -> Ranges:
     return {name: [replace(one, ignored=None) for one in each] for name, each in model.ranges.items()}
 
 
-def check_first_step(blobs: Blobs, modelling: ModelRunner, publication: Publication, manifest: Manifest) -> None:
-    """Checks that an uploaded document has a loss and a gradient on the first rows stored here. Raises JobRefused."""
-    spec = publication.spec
-    if isinstance(spec.model, ReadyModel) or isinstance(spec.data, PrivateData):
-        return
-    first = next(iter(list_training_partitions(manifest, spec)), None)
-    if first is None or not blobs.has(first.digest):
-        return
-    if modelling.find_part(PartitionRows).may_read_partition(manifest, first):
-        compute_first_step(modelling, blobs, publication, manifest, first)
-
-
 def compute_first_step(
     modelling: ModelRunner,
     blobs: Blobs,
@@ -126,4 +114,12 @@ class RowChecksFeature(Feature):
         check_rows(context.blobs, context.modelling, spec, manifest, list_taken_ranges(spec, model))
 
     def check_publication(self, context: Context, publication: Publication, manifest: Manifest) -> None:
-        check_first_step(context.blobs, context.modelling, publication, manifest)
+        # an uploaded document has a loss and a gradient on the first rows stored here
+        spec = publication.spec
+        if isinstance(spec.model, ReadyModel) or isinstance(spec.data, PrivateData):
+            return
+        first = next(iter(list_training_partitions(manifest, spec)), None)
+        if first is None or not context.blobs.has(first.digest):
+            return
+        if context.modelling.find_part(PartitionRows).may_read_partition(manifest, first):
+            compute_first_step(context.modelling, context.blobs, publication, manifest, first)

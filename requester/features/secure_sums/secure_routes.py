@@ -51,7 +51,14 @@ async def aggregate(
     asked = StepAsked(worker, replica, attempt, step)
     door = await run_in_threadpool(secure_messages.find_step_grant, context, asked)
     with context.notifier.listen_async([sum_topic(door.job)]) as notified, ExitStack() as files:
-        message, incoming = await _receive_message(context, request, door, files)
+        parts, longer = Parts(request), f"the JSON of this message has at most {door.most_json} bytes"
+        message = await parts.read_message(context.settings.body_s, door.most_json, longer, "the message")
+        incoming = (
+            await _receive_masked_vector(context, request.app.state.readers, parts, door, files)
+            if door.vector
+            else None
+        )
+        await parts.end()
         reply = await run_in_threadpool(secure_messages.take_message, context, asked, message, incoming)
         files.close()
         end = context.clock() + wait_s
@@ -66,18 +73,6 @@ def _has_no_news(reply: StepTold, asked: StepAsked) -> bool:
     """Returns whether the reply has nothing on which the holder could act."""
     tells = reply.keys or reply.shares or reply.survivors or reply.unmask or reply.summed
     return not tells and (reply.step == 0 or reply.attempt == asked.attempt)
-
-
-async def _receive_message(
-    context: Context, request: Request, door: StepDoor, files: ExitStack
-) -> tuple[bytes, Incoming | None]:
-    parts, longer = Parts(request), f"the JSON of this message has at most {door.most_json} bytes"
-    message = await parts.read_message(context.settings.body_s, door.most_json, longer, "the message")
-    incoming = (
-        await _receive_masked_vector(context, request.app.state.readers, parts, door, files) if door.vector else None
-    )
-    await parts.end()
-    return message, incoming
 
 
 async def _receive_masked_vector(

@@ -14,7 +14,6 @@ import numpy as np
 from contracts.events import beacon, opened_job
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.secure_sums import collector
-from gradmarket.market.features.secure_sums.aggregation import Aggregation
 from gradmarket.market.features.secure_sums.job_sum import build_sum_terms
 from gradmarket.market.features.secure_sums.signed import key_list
 from gradmarket.market.features.secure_sums.sum_messages import (
@@ -223,16 +222,12 @@ def _compute_mean(context: Context, reader: RowReader, job: Job, row: SecureSum)
     left = collector.masks_left(members, keys, row.sharers or b"", survivors, answers)
     total = np.zeros(members.size, members.ring.dtype)
     for one in sum_rows.list_messages(reader, row, MASKED):
-        _add_vector(context, members, total, Digest(one.vector or ""))
+        with context.blobs.mapped(Digest(one.vector or "")) as data, memoryview(data) as view, view[:-TAG] as masked:
+            np.add(total, members.ring.read(masked, members.size), out=total)
     flat = np.zeros(layout.size, np.float32)
     count = int(members.members(survivors).sum())
     flat[layout.gradient] = build_sum_terms(jobs.load_spec(job)).units.mean(left.taken_off(members, total), count)
     return bytes(encode_payload(layout, unflatten_vector(layout, flat), fp32, bytes(32)))
-
-
-def _add_vector(context: Context, members: Aggregation, total: np.ndarray, vector: Digest) -> None:
-    with context.blobs.mapped(vector) as data, memoryview(data) as view, view[:-TAG] as masked:
-        np.add(total, members.ring.read(masked, members.size), out=total)
 
 
 def _await_answers(context: Context, work: Work, job: Job, row: SecureSum, why: str) -> None:

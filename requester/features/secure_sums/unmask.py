@@ -22,21 +22,16 @@ def run(context: Context, job_id: str) -> float | None:
         if not mine:
             return context.settings.sweep_s
         secure_steps.forget_closed_sums(context, job_id)
-        return _go_on(context, job_id)
-
-
-def _go_on(context: Context, job_id: str) -> float | None:
-    """Ends the open step of the round under way; returns in how many seconds to begin its aggregation."""
-    with context.reading() as reader:
-        due = job_id in sum_rows.list_due_jobs(reader, context.clock())
-        row = sum_rows.first_under_way(reader, job_id)
-        begun = None if row is None else sum_rows.of_round(reader, job_id, row.number)
-    if not due or row is None or row.state != RoundState.OPEN:
+        with context.reading() as reader:
+            due = job_id in sum_rows.list_due_jobs(reader, context.clock())
+            row = sum_rows.first_under_way(reader, job_id)
+            begun = None if row is None else sum_rows.of_round(reader, job_id, row.number)
+        if not due or row is None or row.state != RoundState.OPEN:
+            return None
+        if begun is None:
+            return None if secure_steps.begin_aggregation(context, job_id) else context.settings.sweep_s
+        if begun.step == SUMMED - 1:
+            secure_steps.unmask_sum(context, job_id, begun.id)
+        else:
+            secure_steps.end_step(context, job_id, begun.id)
         return None
-    if begun is None:
-        return None if secure_steps.begin_aggregation(context, job_id) else context.settings.sweep_s
-    if begun.step == SUMMED - 1:
-        secure_steps.unmask_sum(context, job_id, begun.id)
-    else:
-        secure_steps.end_step(context, job_id, begun.id)
-    return None

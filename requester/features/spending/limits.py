@@ -127,7 +127,16 @@ def spend(context: Context, work: Work, job: Job, token: str, amount: Amount) ->
         room = find_token_room(work, row, amount, now)
         if amount > room.left:
             unit = TokenUnit.of(context.chain_facts)
-            raise JobRefused("budget", _describe_refusal(unit, row, room, amount, now))
+            left = f"{unit.text(room.left)} left of its {unit.text(row.a_day)} a day"
+            if room.fits_at is None:
+                until = "this amount is never free: lower the budget"
+            elif room.fits_at < now + DAY_S:
+                until = f"this amount is free again at {format_time(room.fits_at)}"
+            else:
+                until = (
+                    "this amount is free again a day after the deposits of jobs that wait for them; cancel one, or wait"
+                )
+            raise JobRefused("budget", f"this takes {unit.text(amount)}, and the token {row.token} has {left}; {until}")
         if is_alarm_due(room.spent, Amount(room.spent + amount), Amount(int(row.a_day))):
             fields = {"token": token, "spent": str(room.spent + amount), "a_day": row.a_day}
             for feature in features_of(work):
@@ -142,14 +151,3 @@ def bound_times(work: Work, now: float) -> int:
     """Brings back spending dated ahead of the clock, which would count for longer than a day; returns the number."""
     rows = work.session.scalars(select(Spending).where(Spending.at > now + SLACK_S)).all()
     return sum(bound_row_times(row, {"at": now}) for row in rows)
-
-
-def _describe_refusal(unit: TokenUnit, row: SpendingLimit, room: Room, asked: Amount, now: float) -> str:
-    left = f"{unit.text(room.left)} left of its {unit.text(row.a_day)} a day"
-    if room.fits_at is None:
-        until = "this amount is never free: lower the budget"
-    elif room.fits_at < now + DAY_S:
-        until = f"this amount is free again at {format_time(room.fits_at)}"
-    else:
-        until = "this amount is free again a day after the deposits of jobs that wait for them; cancel one, or wait"
-    return f"this takes {unit.text(asked)}, and the token {row.token} has {left}; {until}"

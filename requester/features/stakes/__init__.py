@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from contracts import calls, stakes
-from contracts.stakes import Exposure
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import payment
@@ -58,7 +57,12 @@ class StakesFeature(AuditingFeature):
         if terms is None:
             return Units(0)
         exposed = stakes.exposure(chain.ledger, job.chain_job or 0, worker)
-        return compute_free_stake_units(exposed, compute_quorum_hash(terms), Amount(int(job.unit)))
+        # nothing if the worker has left or named validators unlike the job's
+        quorum = compute_quorum_hash(terms)
+        unit = Amount(int(job.unit))
+        if exposed.locked_until or exposed.quorum != quorum:
+            return Units(0)
+        return Units(min(payment.MAX_UNITS, (exposed.at_risk - exposed.accused) // unit))
 
     def describe_audit(self, reader: RowReader, row: Audit) -> Mapping[str, object]:
         return {"accusations": [build_accusation_view(one) for one in accusations.of_task(reader, row.task_id)]}
@@ -75,13 +79,6 @@ def check_court(context: Context, field: str, terms: Stakes | Vesting | None, un
 def compute_quorum_hash(terms: Stakes | Vesting) -> Hash:
     """Returns the hash of the validators that a worker must have named on joining for its stake to count."""
     return calls.quorum_of(terms.validators, terms.threshold)
-
-
-def compute_free_stake_units(exposure: Exposure, quorum: Hash, unit: Amount) -> Units:
-    """Returns the stake that no accusation claims; 0 if the worker has left or named validators unlike the job's."""
-    if exposure.locked_until or exposure.quorum != quorum:
-        return Units(0)
-    return Units(min(payment.MAX_UNITS, (exposure.at_risk - exposure.accused) // unit))
 
 
 def build_accusation_view(row: Accusation) -> AccusationView:

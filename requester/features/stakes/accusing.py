@@ -42,23 +42,19 @@ def advance_accusations(chain: ChainContext) -> bool:
 def _advance_accusation(chain: ChainContext, job: Job, row: Accusation) -> bool:
     case = stakes.case(chain.ledger, row.case)
     if case.stage == CaseStage.NONE:
-        return _post_accusation(chain, job, row)
+        worker, chain_job = row.worker, job.chain_job or 0
+        exposure = stakes.exposure(chain.ledger, chain_job, worker)
+        amount = Amount(exposure.at_risk - exposure.accused)
+        late = exposure.locked_until and chain.ledger.block().time > exposure.locked_until
+        if amount <= 0 or late:
+            return store_case_state(chain, row, AccusationState.VOID, None)
+        return post_with_bond(chain, job, calls.accuse(chain.market, chain_job, worker, amount, row.event))
     if case.stage == CaseStage.CLOSED:
         return end_case(chain, job, row, case)
     moved = store_case_state(chain, row, STAGES[case.stage], case)
     if chain.ledger.block().time > case.until:
         moved |= post_transaction(chain, job, TransactionKind.CLOSE, calls.close_case(chain.market, row.case))
     return moved
-
-
-def _post_accusation(chain: ChainContext, job: Job, row: Accusation) -> bool:
-    worker, chain_job = row.worker, job.chain_job or 0
-    exposure = stakes.exposure(chain.ledger, chain_job, worker)
-    amount = Amount(exposure.at_risk - exposure.accused)
-    late = exposure.locked_until and chain.ledger.block().time > exposure.locked_until
-    if amount <= 0 or late:
-        return store_case_state(chain, row, AccusationState.VOID, None)
-    return post_with_bond(chain, job, calls.accuse(chain.market, chain_job, worker, amount, row.event))
 
 
 def post_with_bond(chain: ChainContext, job: Job, accusation: Call) -> bool:

@@ -102,7 +102,17 @@ def _store_trusted_run(work: Work, job: Job, task: Task, run: TrustedRun, answer
     if compared:
         run.sketch = _pack_answer_sketch(job, answer)
     for row, after in compared:
-        _update_calibration(work, job, row, after, now)
+        state, threshold = row.state, max(calibrations.build_evidence(row).tau.values(), default=0.0)
+        calibrations.store_evidence(work, row, after, now)
+        classes, largest = [row.one, row.other], max(after.tau.values(), default=0.0)
+        if after.state == CalibrationState.REFUSED:
+            record_event(
+                work, job.id, "calibration_refused", now, classes=classes, runs=after.runs, reason=after.excess
+            )
+        elif after.state == CalibrationState.CALIBRATED and (state != after.state or largest > threshold):
+            kind = "calibrated" if state != after.state else "threshold_raised"
+            record_event(work, job.id, kind, now, classes=classes, runs=after.runs, threshold=largest)
+            work.notify("assign")
     return False
 
 
@@ -121,15 +131,3 @@ def _compare_with_others(
         if row.state != CalibrationState.REFUSED:
             apart = compute_deviations(own, sketch_packing.unpack_sketch(other.sketch or b"", names))
             yield row, calibrations.build_evidence(row).and_run(apart)
-
-
-def _update_calibration(work: Work, job: Job, row: Calibration, after: Evidence, now: float) -> None:
-    state, threshold = row.state, max(calibrations.build_evidence(row).tau.values(), default=0.0)
-    calibrations.store_evidence(work, row, after, now)
-    classes, largest = [row.one, row.other], max(after.tau.values(), default=0.0)
-    if after.state == CalibrationState.REFUSED:
-        record_event(work, job.id, "calibration_refused", now, classes=classes, runs=after.runs, reason=after.excess)
-    elif after.state == CalibrationState.CALIBRATED and (state != after.state or largest > threshold):
-        kind = "calibrated" if state != after.state else "threshold_raised"
-        record_event(work, job.id, kind, now, classes=classes, runs=after.runs, threshold=largest)
-        work.notify("assign")

@@ -1,7 +1,5 @@
 """Routes for the evidence of a job's thresholds, which is public, and for the sketches that auditors bring to it."""
 
-from collections.abc import Iterable
-
 from fastapi import APIRouter
 
 from gradmarket.market.features.tolerance.calibration import RUNS
@@ -14,7 +12,6 @@ from requester.api.job_views import format_time
 from requester.api.problems import describe_problems
 from requester.features.audits.audit_routes import TaskPath
 from requester.features.tolerance import calibrating, calibrations, trusted_runs
-from requester.features.tolerance.calibrations import Calibration
 from requester.store import jobs
 from requester.store.locks import retry_on_conflict
 
@@ -38,26 +35,29 @@ def calibration(context: Here, job_id: JobPath) -> CalibrationView:
             return CalibrationView(verifier=verifier.name, family=None, pairs=pairs)
         family = calibrations.family_of(job)
         for row in calibrations.of_family(reader, family):
+            compared = trusted_runs.list_compared_tasks(reader, family, (row.one, row.other), TASKS_TOLD)
+            known = calibrations.build_evidence(row)
+            tau = known.tau
             pairs.append(
-                build_pair_view(row, trusted_runs.list_compared_tasks(reader, family, (row.one, row.other), TASKS_TOLD))
+                PairView(
+                    classes=(row.one, row.other),
+                    state=row.state,
+                    reason=known.excess,
+                    runs=known.runs,
+                    runs_needed=RUNS,
+                    confidence=known.confidence,
+                    tensors=[
+                        TensorView(name=name, largest=known.largest[name], threshold=tau[name])
+                        for name in known.largest
+                    ],
+                    tasks=[
+                        ComparedView(task=TaskId(task), roots=(Digest(one), Digest(other)))
+                        for task, one, other in compared
+                    ],
+                    changed_at=format_time(row.changed_at),
+                )
             )
         return CalibrationView(verifier=verifier.name, family=family, pairs=pairs)
-
-
-def build_pair_view(row: Calibration, compared: Iterable[tuple[str, str, str]]) -> PairView:
-    known = calibrations.build_evidence(row)
-    tau = known.tau
-    return PairView(
-        classes=(row.one, row.other),
-        state=row.state,
-        reason=known.excess,
-        runs=known.runs,
-        runs_needed=RUNS,
-        confidence=known.confidence,
-        tensors=[TensorView(name=name, largest=known.largest[name], threshold=tau[name]) for name in known.largest],
-        tasks=[ComparedView(task=TaskId(task), roots=(Digest(one), Digest(other))) for task, one, other in compared],
-        changed_at=format_time(row.changed_at),
-    )
 
 
 @router.put(

@@ -54,7 +54,14 @@ def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, 
     def act(work: Work) -> tuple[int, JobView, None]:
         job = lock_own_job(work, job_id, identity)
         if amount:
-            _raise_budget(context, work, job, amount, identity.subject)
+            if job.ended_at is not None:
+                raise Conflict(f"the job is {job.state}")
+            added = _compute_units(job, amount)
+            lay_out(context, work, job, identity.subject, added)
+            job.budget += added
+            record_event(work, job.id, "budget_raised", context.clock(), amount=str(amount))
+            resume_funded_job(context, work, job)
+            work.notify("settle")
         return 200, load_job_view(context, work, job), None
 
     answer = done(context, identity.subject, key, {"fund": job_id, "amount": str(amount)}, act)
@@ -68,17 +75,6 @@ def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, 
 def _compute_units(job: Job, amount: Amount) -> Units:
     most = payment.MAX_UNITS - job.budget
     return payment.in_units("amount", amount, Amount(int(job.unit)), most)
-
-
-def _raise_budget(context: Context, work: Work, job: Job, amount: Amount, token: str) -> None:
-    if job.ended_at is not None:
-        raise Conflict(f"the job is {job.state}")
-    added = _compute_units(job, amount)
-    lay_out(context, work, job, token, added)
-    job.budget += added
-    record_event(work, job.id, "budget_raised", context.clock(), amount=str(amount))
-    resume_funded_job(context, work, job)
-    work.notify("settle")
 
 
 def _view_to_sign(row: ToSign) -> ToSignView:

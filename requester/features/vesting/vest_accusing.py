@@ -41,32 +41,29 @@ def _advance_vest_accusation(
 ) -> bool:
     if case.stage == CaseStage.NONE:
         mine = [one.amount for one in under_way if (one.job, one.worker) == (job.chain_job, row.worker)]
-        return _post_vest_accusation(chain, job, row, Units(sum(mine) // int(job.unit)))
+        accused = Units(sum(mine) // int(job.unit))
+        chain_job, now = job.chain_job or 0, chain.ledger.next_time()
+        with chain.reading() as reader:
+            failed = accusations.was_acquitted(reader, job.id, row.worker)
+            posted = failed and sender.under_way(reader, TransactionKind.ACCUSE, job.id)
+        if posted:  # its case may be this one's: once it is mined, the bond is looked after
+            return False
+        if failed:
+            return store_case_state(chain, row, AccusationState.VOID, None)
+        lock, claim_until = _fetch_lock(chain, chain_job, row.worker)
+        amount = lock.choose_accused(accused, now)
+        if amount > 0:
+            call = calls.accuse_vested(chain.market, chain_job, row.worker, amount, row.event)
+            return post_with_bond(chain, job, call)
+        if now > max(claim_until, lock.until):
+            return store_case_state(chain, row, AccusationState.VOID, None)
+        return False
     if case.stage == CaseStage.CLOSED:
         return end_case(chain, job, row, case)
     moved = store_case_state(chain, row, RULED_ON, case)
     if chain.ledger.block().time > case.until:
         moved |= post_transaction(chain, job, TransactionKind.CLOSE, calls.close_case(chain.market, row.case))
     return moved
-
-
-def _post_vest_accusation(chain: ChainContext, job: Job, row: Accusation, accused: Units) -> bool:
-    chain_job, now = job.chain_job or 0, chain.ledger.next_time()
-    with chain.reading() as reader:
-        failed = accusations.was_acquitted(reader, job.id, row.worker)
-        posted = failed and sender.under_way(reader, TransactionKind.ACCUSE, job.id)
-    if posted:  # its case may be this one's: once it is mined, the bond is looked after
-        return False
-    if failed:
-        return store_case_state(chain, row, AccusationState.VOID, None)
-    lock, claim_until = _fetch_lock(chain, chain_job, row.worker)
-    amount = lock.choose_accused(accused, now)
-    if amount > 0:
-        call = calls.accuse_vested(chain.market, chain_job, row.worker, amount, row.event)
-        return post_with_bond(chain, job, call)
-    if now > max(claim_until, lock.until):
-        return store_case_state(chain, row, AccusationState.VOID, None)
-    return False
 
 
 def _fetch_lock(chain: ChainContext, chain_job: int, worker: Address) -> tuple[PayLock, int]:

@@ -57,26 +57,8 @@ def _build_webhook_view(reader: RowReader, row: Webhook) -> WebhookView:
     summary="Have news of your jobs posted to an address, signed; the secret is shown once",
 )
 def create(context: Here, who: Submitter, asked: NewWebhook) -> CreatedWebhook:
-    _check_receiver(context, asked.url)
-    return _create_webhook(context, who, asked)
-
-
-@retry_on_conflict
-def _create_webhook(context: Context, who: Identity, asked: NewWebhook) -> CreatedWebhook:
-    happenings = list(dict.fromkeys(asked.happenings))
-    with context.begin() as work:
-        token = work.get(ApiToken, who.token)
-        if token is None:
-            raise token_needed(sent=True)
-        row = webhook_rows.create_webhook(work, token, asked.url, happenings, context.clock())
-        return CreatedWebhook(**_build_webhook_view(work, row).model_dump(), secret=write_secret(row.secret))
-
-
-def _check_receiver(context: Context, url: str) -> None:
-    """Raises JobRefused for an address to which nothing would be posted.
-
-    The error reveals neither whether a name resolves here, nor to which address.
-    """
+    # the error reveals neither whether a name resolves here, nor to which address
+    url = asked.url
     allowed = context.settings.webhook_servers
     try:
         check_link_target(url, "", lambda _host, _port: [SOME_PUBLIC], own=False, allowed=allowed)
@@ -89,6 +71,18 @@ def _check_receiver(context: Context, url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme != "https" and f"{parts.scheme}://{parts.netloc}" not in allowed:
         raise JobRefused("url", f"webhooks need https; {HOOK_SERVERS}")
+    return _create_webhook(context, who, asked)
+
+
+@retry_on_conflict
+def _create_webhook(context: Context, who: Identity, asked: NewWebhook) -> CreatedWebhook:
+    happenings = list(dict.fromkeys(asked.happenings))
+    with context.begin() as work:
+        token = work.get(ApiToken, who.token)
+        if token is None:
+            raise token_needed(sent=True)
+        row = webhook_rows.create_webhook(work, token, asked.url, happenings, context.clock())
+        return CreatedWebhook(**_build_webhook_view(work, row).model_dump(), secret=write_secret(row.secret))
 
 
 @router.get("", operation_id="list_webhooks", responses=ROLE, summary="Your webhooks; an admin's: everybody's")
