@@ -31,7 +31,7 @@ MARKETS: Final = sized(
 )
 MIDDLE: Final = sized(RingMarket(60, 8, ROUNDS), RingMarket(12, 8, ROUNDS))
 """The market in which every adversary has a line."""
-SEEDS: Final = sized(10, 2)
+SEEDS: Final = sized(30, 2)
 SHARES: Final = (0.1, 0.2, 0.3, 0.5)
 INSTANT: Final = ("instant_always", "instant_unanimous")
 AT_ONCE: Final = 2

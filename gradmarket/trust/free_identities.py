@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.features.proven import seat_rules as identity_rules
-from gradmarket.market.rules import newcomers
+from gradmarket.market.features.proven.seat_rules import Newcomer
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.replication import fixed, proven
 from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Address
+from gradmarket.market.terms import Address, Hash
 
 RENEWED: Final = identity_rules.TERM
 MAJORITY: Final = fixed.plan(fixed.Settings())
@@ -83,6 +83,8 @@ class Adversary:
     """It answers without delay and asks again at once."""
     flood: int = 0
     """Fresh identities for each honest worker, beside the ring's proven ones."""
+    roams: bool = False
+    """Each identity comes back from a network that the job has not seen; else from the one that it had."""
 
 
 ADVERSARIES: Final[Mapping[str, Adversary]] = {
@@ -94,6 +96,7 @@ ADVERSARIES: Final[Mapping[str, Adversary]] = {
     "once_and_leave": Adversary(lambda now: now.unanimous, leaves=True),
     "patient": Adversary(lambda now: now.unanimous and not now.spent),
     "rotating": Adversary(lambda now: now.unanimous, rotates=20),
+    "roaming": Adversary(lambda now: now.unanimous, roams=True),
     "dissent": Adversary(lambda now: now.held == 1),
     "late": Adversary(lambda now: now.unanimous and now.round >= now.rounds - 20),
     "late_two": Adversary(lambda now: now.unanimous and now.round >= now.rounds - 2),
@@ -158,6 +161,7 @@ class _Identity:
     vested: deque[int]
     slot: int
     """Its number within the ring."""
+    network: int
     offset: int
     """Its place is drawn anew in the rounds that are this much short of a multiple of RENEWED."""
 
@@ -183,6 +187,9 @@ class _Play:
     recent: deque[list[_Voted]] = field(default_factory=lambda: deque(maxlen=2))
     turns: int = 0
     spent: int = 0
+    networks: int = 0
+    served: dict[int, int] = field(default_factory=dict)
+    """The round in which each network last had a newcomers' task."""
     replayed: int = -1
     """The tasks of the job when a round was last replayed."""
 
@@ -203,9 +210,11 @@ def play(market: RingMarket, share: float, adversary: Adversary, rules: Rules, s
     return game.out
 
 
-def _identity(game: _Play, ring: bool, evidence: int, slot: int) -> _Identity:
+def _identity(game: _Play, ring: bool, evidence: int, slot: int, network: int | None = None) -> _Identity:
     offset = int(game.random.integers(RENEWED))
-    return _Identity(ring, evidence, game.random.random(), deque(maxlen=game.rules.vested), slot, offset)
+    game.networks += network is None
+    network = game.networks if network is None else network
+    return _Identity(ring, evidence, game.random.random(), deque(maxlen=game.rules.vested), slot, network, offset)
 
 
 def _round(game: _Play, number: int) -> None:
@@ -219,7 +228,11 @@ def _round(game: _Play, number: int) -> None:
     proven = [one for one in present if one.evidence >= rules.evidence]
     fresh = [one for one in present if one.evidence < rules.evidence]
     alone = _count_newcomer_tasks(game, number, len(proven), len(fresh))
-    for one in _choose_newcomers(game, fresh, alone):
+    chosen = list(_choose_newcomers(game, fresh, alone))
+    chosen += _draw_untried(game, [one for one in fresh if one not in chosen], number, len(proven))
+    alone = len(chosen)
+    for one in chosen:
+        game.served[one.network] = number
         _answer_alone(game, one)
     game.spent = 0
     if len(game.recent) == 2:
@@ -259,6 +272,15 @@ def _choose_newcomers(game: _Play, fresh: list[_Identity], count: int) -> Iterat
         if one in begun:
             begun.remove(one)
         yield one
+
+
+def _draw_untried(game: _Play, fresh: list[_Identity], number: int, proven: int) -> list[_Identity]:
+    """Draws the untried ones that have a task beyond the newcomers' share, one of each network."""
+    share = identity_rules.compute_share(proven, game.rules.replicas)
+    oldest = number - identity_rules.UNTRIED_ROUNDS
+    untried = {one.network: one for one in fresh if not one.evidence and game.served.get(one.network, -1) <= oldest}
+    count = min(identity_rules.count_untried_tasks(share, game.market.tasks), len(untried))
+    return [list(untried.values())[index] for index in game.random.permutation(len(untried))[:count]]
 
 
 def _answer_alone(game: _Play, one: _Identity) -> None:
@@ -359,7 +381,7 @@ def _replace(game: _Play, one: _Identity) -> None:
     """Replaces an identity by a fresh one of the same owner."""
     for index, other in enumerate(game.everybody):
         if other is one:
-            game.everybody[index] = _identity(game, True, 0, one.slot)
+            game.everybody[index] = _identity(game, True, 0, one.slot, None if game.adversary.roams else one.network)
             one.evidence = 0
             return
 
@@ -414,57 +436,81 @@ def _count_majority(
     out.honest_unpaid += honest if wrong else 0
 
 
+@dataclass
+class _Queue:
+    """Newcomers in the order in which they asked; the last `waiting` are honest, and `deposit` is theirs alone."""
+
+    parties: Sequence[Party]
+    waiting: int
+    deposit: bool
+    market: RingMarket
+    rules: Rules
+    random: np.random.Generator
+    answers: dict[Party, int]
+    """The right answers of those that are neither proven nor at rest."""
+    served: dict[str | None, int] = field(default_factory=dict)
+
+    @property
+    def honest(self) -> Sequence[Party]:
+        return self.parties[-self.waiting :]
+
+    def seat(self, number: int, secret: Hash) -> Sequence[Party]:
+        """Returns the holders of the newcomers' places of round `number`, from 1, each with one."""
+        tasks, replicas = self.market.tasks, self.rules.replicas
+        share = identity_rules.count_newcomers_tasks((number - 1) * tasks, tasks, 2 * replicas, replicas)
+        holders: list[Party] = []
+        for place in range(share + identity_rules.count_untried_tasks(proven.SHARE, tasks)):
+            queue = identity_rules.order_newcomers(self._list_newcomers(number, holders))
+            if place >= share:
+                queue = identity_rules.draw_untried(secret, number, queue)[:1]
+            if queue:
+                worker = identity_rules.choose_newcomer(Hash(self.random.bytes(32)), queue)
+                holders.append(next(one.party for one in queue if one.party.worker == worker))
+                self.served[holders[-1].network] = number
+        return holders
+
+    def _list_newcomers(self, number: int, holders: Sequence[Party]) -> Iterator[Newcomer]:
+        oldest = number - identity_rules.UNTRIED_ROUNDS
+        for joined, party in enumerate(self.parties):
+            if party in self.answers and party not in holders:
+                served, standing = self.served.get(party.network, 0), self.answers[party] / self.rules.evidence
+                untried = not standing and (not served or served <= oldest)
+                yield Newcomer(party, standing, served, joined, self.deposit and party in self.honest, untried=untried)
+
+
 def count_rounds_until_paid(
-    market: RingMarket, rules: Rules, waiting: int, flood: int, networks: int, seed: int, deposit: bool = False
+    market: RingMarket,
+    rules: Rules,
+    waiting: int,
+    flood: int,
+    networks: int,
+    seed: int,
+    deposit: bool = False,
+    leaves: bool = False,
 ) -> list[int]:
     """Returns the round, from 1, of the first pay of each of `waiting` honest newcomers, each of an owner of its own.
 
-    Beside them `flood` identities of `networks` networks ask. Every second seat goes to the newcomer closest to its
-    proof, the others by draw among the first in turn over payouts and networks (rules.newcomers.in_turn). `deposit`:
-    whether the honest ones have one, and the flood none: half of the other seats are then theirs
-    (seat_rules.choose_newcomer).
+    Before them `flood` identities of `networks` networks asked. Places are given by features.proven.seat_rules, where
+    enough proven ones are there and audits are in time. `deposit`: whether the honest ones have one. `leaves`: the
+    flood leaves its places, and its networks rest from then on.
     """
     random = np.random.default_rng(seed)
-    parties = [_build_party(number, str(number)) for number in range(waiting)]
-    parties += [_build_party(waiting + number, f"flood {number % networks}") for number in range(flood)]
-    answers, paid = dict.fromkeys(range(len(parties)), 0), dict[int, int]()
-    seats, turns, number = max(1, int(rules.newcomers * market.tasks)), 0, 0
-    while answers and len(paid) < waiting:
+    parties = [_build_party(index, f"flood {index % networks}") for index in range(flood)]
+    parties += [_build_party(flood + index, f"honest {index}") for index in range(waiting)]
+    queue = _Queue(parties, waiting, deposit, market, rules, random, dict.fromkeys(parties, 0))
+    secret, paid, number = Hash(random.bytes(32)), dict[Party, int](), 0
+    while len(paid) < waiting:
         number += 1
-        # Holders of the round's seats, each one seat; `answers` are the right ones of those not proven yet
-        chosen: list[int] = []
-        for turn in range(turns, turns + seats):
-            left = [one for one in answers if one not in chosen]
-            begun = [one for one in left if answers[one]]
-            if begun and turn % 2:
-                chosen.append(max(begun, key=lambda each: answers[each]))
-            elif deposit and min(left, default=waiting) < waiting and random.integers(2):
-                chosen.append(min(left))
-            elif left:
-                first = newcomers.in_turn([parties[one] for one in left])
-                owners = len({parties[one].network for one in left})
-                chosen.append(int(first[int(random.integers(owners))].operator))
-        for one in chosen:
-            answers[one] += 1
-            paid |= {one: paid.get(one, number)} if one < waiting else {}
-            if answers[one] == rules.evidence:
-                del answers[one]
-        turns += seats
+        for party in queue.seat(number, secret):
+            if leaves and party not in queue.honest:
+                queue.answers = {one: count for one, count in queue.answers.items() if one.network != party.network}
+                continue
+            queue.answers[party] += 1
+            if party in queue.honest:
+                paid.setdefault(party, number)
+            if queue.answers[party] == rules.evidence:
+                del queue.answers[party]
     return list(paid.values())
-
-
-def count_rounds_behind_leavers(market: RingMarket, rules: Rules, networks: int) -> int:
-    """Returns the round, from 1, in which a newcomer has a seat behind `networks` that asked before it.
-
-    Each leaves its place, and rests from then on; enough proven ones are there.
-    """
-    left, extra, number, proven = 0, 0, 0, 2 * rules.replicas
-    while left <= networks:
-        before = number * market.tasks
-        share = identity_rules.count_newcomers_tasks(before, market.tasks, proven, rules.replicas)
-        again = identity_rules.count_places_again(left, extra, share, market.tasks)
-        left, extra, number = left + share + again, extra + again, number + 1
-    return number
 
 
 def _build_party(number: int, network: str) -> Party:

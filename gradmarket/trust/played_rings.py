@@ -15,7 +15,7 @@ from gradmarket.market.task_plan import Plan
 from gradmarket.trust.free_identities import ADVERSARIES, RingMarket, Rules, play, play_majority
 
 SEEDS: Final = 10
-STUDENT: Final = {2: 12.706, 10: 2.262}
+STUDENT: Final = {2: 12.706, 10: 2.262, 30: 2.045}
 """Student's t for 95 %, by the number of plays."""
 WORKERS: Final = 60
 """Workers of a market whose size is not given."""

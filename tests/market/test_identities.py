@@ -137,17 +137,23 @@ class TestNewcomers:
             before += tasks
             assert given_ == before // proven.SHARE
 
-    def test_places_that_were_left_are_given_again_up_to_half_of_a_round(self) -> None:
-        assert [seat_rules.count_places_again(left, 0, share=1, tasks=8) for left in (0, 1, 3, 4, 99)] == [
-            0,
-            1,
-            3,
-            3,
-            3,
-        ]
-        assert seat_rules.count_places_again(9, extra=7, share=1, tasks=8) == 2
-        assert seat_rules.count_places_again(9, extra=9, share=1, tasks=8) == 0, "who answers has the share alone"
-        assert seat_rules.count_places_again(9, extra=0, share=4, tasks=8) == 0
+    def test_untried_newcomers_have_up_to_half_of_a_round_besides_once_enough_are_proven(self) -> None:
+        assert [seat_rules.count_untried_tasks(share, 8) for share in (1, 2, 8)] == [0, 0, 4]
+
+    def test_untried_newcomers_are_drawn_one_of_each_network_anew_each_round(self) -> None:
+        queue = [newcomer(f"{number}", network=f"n{number % 5}", untried=number % 5 < 4) for number in range(20)]
+        secret = Hash(b"\x07" * 32)
+        drawn = [[one.party.worker for one in seat_rules.draw_untried(secret, number, queue)] for number in range(40)]
+        assert {frozenset(one) for one in drawn} == {frozenset("0123")}
+        assert {one[0] for one in drawn} == set("0123"), "no network is always last"
+        covered = [*queue, newcomer("covered", network="n2", untried=True, covered=True)]
+        assert all(seat_rules.draw_untried(secret, number, covered)[0].party.worker == "covered" for number in range(9))
+
+    def test_an_untried_newcomer_may_expect_its_seat_by_the_number_of_networks(self) -> None:
+        queue = [newcomer(f"{number}", network=f"n{number % 14}", untried=True) for number in range(100)]
+        assert seat_rules.count_rounds_until_seat(queue, Address("99"), 8, 8) == 2, "(13 + 2) / 8"
+        known = [*queue, newcomer("known", network="n1")]
+        assert seat_rules.count_rounds_until_seat(known, Address("known"), 8, 8) == 101
 
     @pytest.mark.parametrize(("proven_ones", "most"), [(0, 40), (2, 40), (3, 20), (5, 20), (6, 5), (300, 5)])
     def test_newcomers_have_more_tasks_while_few_are_proven(self, proven_ones: int, most: int) -> None:

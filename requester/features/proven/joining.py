@@ -10,15 +10,13 @@ from gradmarket.market.features.proven import seat_rules
 from gradmarket.market.features.proven.seat_rules import Newcomer
 from gradmarket.market.rules.assignment import Mixable
 from gradmarket.market.rules.replication import proven
+from gradmarket.market.terms import Hash
 from requester.features.audits import audited_classes
 from requester.features.proven import proven_records, seats
 from requester.features.reputation import reputations
 from requester.store import jobs, newcomers, workers
 from requester.store.tables import Account, Job, Replica, Task, Worker
 from requester.store.work import RowReader
-
-ROUNDS: Final = 64
-"""Newest rounds whose newcomers' tasks count as a turn of their owner."""
 
 
 def has_queue(reader: RowReader, job: Job, now: float) -> bool:
@@ -47,6 +45,7 @@ def list_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> lis
             row.joined_at,
             bool(row.deposit),
             bool(row.covered),
+            untried=standing <= 0.0 and row.network is not None and row.network not in served,
         )
         for row, standing in zip(rows, standings, strict=True)
         if not proven.is_proven(standing, proof)
@@ -56,14 +55,14 @@ def list_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> lis
 def list_next(reader: RowReader, job: Job, queue: Sequence[Newcomer], mixable: Mixable, now: float) -> list[Newcomer]:
     """Returns the first of the queue: those that get a seat in two rounds, and the same number of those with a deposit.
 
-    Places that were left are given again (market.features.proven.seat_rules.count_places_again).
+    And the untried ones that are drawn in a round (market.features.proven.seat_rules.draw_untried).
     """
-    share, spec = load_share(reader, job, mixable, now), jobs.load_spec(job)
-    row = jobs.latest_round(reader, job.id)
-    tasks = spec.sizes.of(row.number if row else 0)
-    left = len(seats.list_watched_places(reader, job, now))
-    most = 2 * max(1, tasks // share) + min(left, tasks // 2)
-    return list(dict.fromkeys([*queue[:most], *[one for one in queue if one.deposit][:most]]))
+    share, row = load_share(reader, job, mixable, now), jobs.latest_round(reader, job.id)
+    number = row.number if row else 0
+    tasks = jobs.load_spec(job).sizes.of(number)
+    most = 2 * max(1, tasks // share)
+    untried = seat_rules.draw_untried(Hash(job.secret), number, queue)[: seat_rules.count_untried_tasks(share, tasks)]
+    return list(dict.fromkeys([*queue[:most], *untried, *[one for one in queue if one.deposit][:most]]))
 
 
 def load_share(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int:
@@ -75,7 +74,7 @@ def load_share(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int
 def _load_turns(reader: RowReader, job: Job) -> dict[str | None, float]:
     """Returns when each payout address and each network last had a newcomers' task, of the newest rounds."""
     row, turns = jobs.latest_round(reader, job.id), dict[str | None, float]()
-    since = {"job": job.id, "since": (row.number if row else 0) - ROUNDS}
+    since = {"job": job.id, "since": (row.number if row else 0) - seat_rules.UNTRIED_ROUNDS}
     for payout, network, leased_at in reader.session.execute(_SERVED, since):
         turns[payout] = max(leased_at, turns.get(payout, 0.0))
         if network is not None:

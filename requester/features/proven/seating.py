@@ -40,6 +40,7 @@ class SeatPool(CandidatePool):
         self._seated = seats.list_seated_operators(reader, job)
         self._alone: dict[int, int] = {}
         self._queue: list[Newcomer] | None = None
+        self._tried = set[str | None]()
         self.patience_s: dict[str, float] = {}
         """Seconds after which a proven worker takes over a task's seat; the lease's length for tasks not in it."""
 
@@ -67,16 +68,11 @@ class SeatPool(CandidatePool):
         alone = [
             row.party.worker for row in able if row.determinism_class in few or not self._is_proven(row.party.worker)
         ]
-        queue: list[Newcomer] = []
-        if fresh and alone and self._count_left(task, proven) > 0:
-            queue = self._order(assignment.draw_order(seed, alone))
-            if proven >= votes:
-                queue = [one for one in queue if self._may_try(one)]
-        if queue:
-            chosen = self.candidates[seat_rules.choose_newcomer(seed, queue)]
+        if fresh and alone and (newcomer := self._choose_newcomer(task, seed, alone, proven)):
+            chosen = self.candidates[newcomer.party.worker]
             self._alone[task.round] = self._count_alone(task.round) + 1
-            unknown = any(one.party == chosen.party and one.is_unknown for one in queue)
-            if proven >= votes and unknown and self._left:
+            self._tried.add(newcomer.party.network)
+            if proven >= votes and newcomer.is_unknown and self._left:
                 self.patience_s[task.id] = self._expect_seconds(chosen.determinism_class)
             return [chosen], self._spec.plan(STRANGER)
         plan = self._plan_vote(task, proven)
@@ -112,9 +108,24 @@ class SeatPool(CandidatePool):
     def _left(self) -> list[LeftPlace]:
         return seats.list_watched_places(self._reader, self._job, self._now)
 
-    @cached_property
-    def _recent(self) -> dict[int, int]:
-        return seats.count_recent_newcomers_tasks(self._reader, self._job, self._now)
+    def _choose_newcomer(self, task: Task, seed: Hash, alone: Sequence[Address], proven: int) -> Newcomer | None:
+        """Returns the one of `alone` that takes the task: by turn within the newcomers' share, else an untried one."""
+        sizes, votes = self._spec.sizes, self._spec.replication.replicas
+        tasks, left, further = sizes.of(task.round), 1, 0
+        if proven >= votes:
+            share = seat_rules.count_newcomers_tasks(sizes.before(task.round), tasks, proven, votes)
+            left = share - self._count_alone(task.round)
+            further = seat_rules.count_untried_tasks(seat_rules.compute_share(proven, votes), tasks)
+        if left <= 0 and (left + further <= 0 or self._is_auditor_outgrown):
+            return None
+        queue = self._order(assignment.draw_order(seed, alone))
+        if proven >= votes:
+            queue = [one for one in queue if self._may_try(one)]
+        if left <= 0:
+            left_untried = (one for one in queue if one.party.network not in self._tried)
+            return next(iter(seat_rules.draw_untried(Hash(self._job.secret), task.round, left_untried)), None)
+        by_worker = {one.party.worker: one for one in queue}
+        return by_worker[seat_rules.choose_newcomer(seed, queue)] if queue else None
 
     def _may_try(self, one: Newcomer) -> bool:
         return not one.is_unknown or seat_rules.find_pausing_place(one.party, self._left) is None
@@ -165,23 +176,6 @@ class SeatPool(CandidatePool):
     def _count_proven(self) -> dict[str, int]:
         """Returns how many separate proven ones of each class are present, up to twice the votes of a task."""
         return seats.count_separate(self._job, self._present, 2 * self._spec.replication.replicas)
-
-    def _count_left(self, task: Task, proven: int) -> int:
-        """Returns how many further tasks of the round newcomers may have; places that were left are given again."""
-
-        def count_share(number: int) -> int:
-            sizes, votes = self._spec.sizes, self._spec.replication.replicas
-            return seat_rules.count_newcomers_tasks(sizes.before(number), sizes.of(number), proven, votes)
-
-        share = count_share(task.round)
-        if proven < self._spec.replication.replicas:
-            return share
-        if self._left:
-            others = {number: alone for number, alone in self._recent.items() if number != task.round}
-            extra = sum(max(0, alone - count_share(number)) for number, alone in others.items())
-            tasks = self._spec.sizes.of(task.round)
-            share += seat_rules.count_places_again(len(self._left), extra, share, tasks)
-        return share - self._count_alone(task.round)
 
     def _choose_crew(
         self, task: Task, planned: Plan, replicas: Sequence[Replica], opening: Opening

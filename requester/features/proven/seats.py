@@ -157,12 +157,6 @@ def count_newcomers_tasks(reader: RowReader, job: Job, number: int) -> int:
     return reader.session.scalar(_ALONE, {"job": job.id, "round": number}) or 0
 
 
-def count_recent_newcomers_tasks(reader: RowReader, job: Job, now: float) -> dict[int, int]:
-    """Returns the same by round, of tasks that were taken in the time in which left places count."""
-    since = now - compute_watched_s(jobs.load_spec(job).deadlines.lease_s)
-    return dict(reader.session.execute(_ALONE_SINCE, {"job": job.id, "since": since}).all())
-
-
 def compute_round_s(reader: RowReader, job: Job, number: int) -> float:
     """Returns the seconds from a round's opening to its last answer; 0 where it has none."""
     return reader.session.scalar(_ROUND_S, {"job": job.id, "round": number}) or 0.0
@@ -229,13 +223,4 @@ _ALONE: Final = select(func.count()).where(
     Task.round == bindparam("round"),
     IS_ALONE,
     exists().where(Replica.task_id == Task.id),
-)
-_ALONE_SINCE: Final = (
-    select(Task.round, func.count())
-    .where(
-        Task.job_id == bindparam("job"),
-        IS_ALONE,
-        exists().where(Replica.task_id == Task.id, Replica.leased_at >= bindparam("since")),
-    )
-    .group_by(Task.round)
 )

@@ -34,10 +34,10 @@ def open_proven(new_market: NewMarket, **spec: Any) -> tuple[MarketFixture, SimA
     return market, auditor
 
 
-def join(market: MarketFixture, network: str, behaviour: Behaviour = HONEST) -> SimWorker:
-    """A newcomer of a network for which nothing is reserved."""
+def join(market: MarketFixture, network: str, behaviour: Behaviour = HONEST, reserved: int = 0) -> SimWorker:
+    """A newcomer of a network for which `reserved` units are reserved."""
     market.clock.now += 0.1
-    worker = market.worker(behaviour, reserved=0)
+    worker = market.worker(behaviour, reserved=reserved)
     with market.context.begin() as work:
         work.get_one(Worker, worker.address).network = network
     return worker
@@ -156,6 +156,28 @@ def test_a_newcomer_is_paid_within_ten_rounds_behind_a_line_of_leavers(new_marke
     assert honest.address in market.earned()
     assert len(market.rounds()) <= 10
     assert all(market.replicas(leaver) for leaver in line), "nobody is passed over"
+    check_books(market)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_untried_networks_have_half_of_a_round_while_audits_are_in_time(
+    new_market: NewMarket, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve networks of two wallets each asked before it and work: it waits (12 + 2) / 8 rounds on average."""
+    market, auditor = open_job(new_market, tasks_per_round=8, rounds=40, replication={"replicas": 2, "audit": 1e-9})
+    prove(market, *(market.worker() for _ in range(4)))
+    monkeypatch.setattr(seat_rules, "is_auditor_outgrown", lambda *_: late)
+    flood = [join(market, f"network {number % 12}", reserved=PRICE) for number in range(24)]
+    honest = join(market, "its own")
+
+    def has_seats() -> bool:
+        return bool(market.replicas(honest)) if not late else len(market.rounds()) > 4
+
+    play(market, auditor, rounds=6, done=has_seats)
+    first = [worker for worker in flood if any(row.task_id.split("-")[1] == "0" for row in market.replicas(worker))]
+    assert (len(first) > 1) is not late
+    networks = {row.network for one in first for row in market.all(Worker, Worker.address == one.address)}
+    assert len(networks) == len(first)
     check_books(market)
 
 

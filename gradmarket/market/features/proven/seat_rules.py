@@ -7,13 +7,14 @@
    closest to its proof, the others to the first of a queue: turns go over payouts and networks, so wallets of one
    network are served as one. Of these, half are for newcomers that have a deposit at risk in the job: it comes back,
    and its owner waits behind other deposits alone.
+   Untried newcomers, which never delivered and whose network had no newcomers' task lately, have up to half of a
+   round's tasks besides while audits are in time, one for each network, by a draw of the job's secret. So behind k
+   networks one waits (k + 2) / tasks rounds on average, whether these work or leave their places. An identity gains one
+   answer by it at most.
    Where proven ones would suffice, one that never delivered gets no seat while such a one of its network or owner left
    its own (find_pausing_place), unless it has a deposit. While any such place counts, a proven one takes over the seat
    of a worker later than its class (features.late.expected_s), and the first to answer is paid. So a flood of fresh
-   networks that leave their seats makes a round at most as long as that time and a further answer, and a newcomer waits
-   for those alone that were there before it. Places that were left are given again beyond the share, up to half of a
-   round's tasks: behind k such networks it waits about sqrt(2 k SHARE / tasks) rounds, or 2 k / tasks where that is
-   more. To be tried costs a seat for a while, so no order of the queue is quicker.
+   networks that leave their seats makes a round at most as long as that time and a further answer.
 3. Proven operators vote. Only unanimity decides; any split is referred to an audit (rules.voting, Plan.referred).
 4. Of unanimous tasks a share p is audited (audits.auditing), and all of the last LAST rounds. In a job of few rounds p
    is higher, since a ring that was proven before is not spent when the job ends (compute_stock_wrong).
@@ -51,6 +52,9 @@ from gradmarket.market.terms import Address, Hash
 TERM: Final = 100
 """Rounds after which a worker's number in the crew is drawn anew."""
 
+UNTRIED_ROUNDS: Final = 64
+"""Rounds after a newcomers' task of its network until a network counts as untried again."""
+
 AUDITED_WITHIN_S: Final = 30.0
 """An audit that waits no longer than this is not late, however short rounds are."""
 
@@ -68,6 +72,8 @@ class Newcomer:
     """Whether it has a stake at risk in the job that is worth PROOF of its prices."""
     covered: bool = False
     """Whether money is reserved for it in the job."""
+    untried: bool = False
+    """Whether it never delivered, and its network had no newcomers' task in the last UNTRIED_ROUNDS rounds."""
 
     @property
     def is_unknown(self) -> bool:
@@ -91,12 +97,9 @@ def count_newcomers_tasks(before: int, tasks: int, proven: int, replicas: int) -
     return (before + tasks) // share - before // share
 
 
-def count_places_again(left: int, extra: int, share: int, tasks: int) -> int:
-    """Returns how many of a round's `tasks` newcomers may have beyond their `share`, for places that were `left`.
-
-    `extra` of them were given again in other rounds. So newcomers answer no more tasks than their share is.
-    """
-    return max(0, min(left - extra, tasks // 2 - share))
+def count_untried_tasks(share: int, tasks: int) -> int:
+    """Returns how many of a round's `tasks` untried newcomers may have, where newcomers get one in `share` besides."""
+    return tasks // 2 if share == SHARE else 0
 
 
 def order_newcomers(waiting: Iterable[Newcomer]) -> list[Newcomer]:
@@ -107,6 +110,23 @@ def order_newcomers(waiting: Iterable[Newcomer]) -> list[Newcomer]:
     known = {one.party.worker: one for one in waiting}
     ordered = sorted(known.values(), key=lambda one: (one.served_at, one.joined_at, one.party.worker))
     return [known[party.worker] for party in newcomers.in_turn(one.party for one in ordered)]
+
+
+def draw_untried(secret: Hash, number: int, queue: Iterable[Newcomer]) -> list[Newcomer]:
+    """Returns one untried newcomer of each network, in the order of round `number`, by the job's secret.
+
+    Those with money reserved, which were drawn before, come first.
+    """
+    firsts: dict[str, Newcomer] = {}
+    for one in queue:
+        network = one.party.network or ""
+        if one.untried and (network not in firsts or one.covered > firsts[network].covered):
+            firsts[network] = one
+
+    def draw(network: str) -> Hash:
+        return domain_hash("untried", secret, number.to_bytes(8, "big"), network.encode())
+
+    return [firsts[network] for network in sorted(firsts, key=lambda name: (not firsts[name].covered, draw(name)))]
 
 
 def choose_newcomer(seed: Hash, queue: Sequence[Newcomer]) -> Address:
@@ -126,12 +146,16 @@ def count_rounds_until_seat(queue: Sequence[Newcomer], worker: Address, tasks: i
     """Returns within how many rounds of `tasks` tasks a worker of the queue has a seat, on average.
 
     Newcomers get one task in `share`. The worker has not begun: each seat of others that have takes one from the queue.
+    An untried one is drawn among k other networks in (k + 2) / 2 draws on average.
     """
     own = next(one for one in queue if one.party.worker == worker)
     ahead = [one for one in queue[: queue.index(own)] if not own.deposit or one.deposit]
     begun = any(one.standing > 0.0 for one in queue if one != own)
     backed = own.deposit or any(one.deposit for one in queue)
-    return math.ceil((len(ahead) + 1) * share * (1 + begun) * (1 + backed) / tasks)
+    rounds = math.ceil((len(ahead) + 1) * share * (1 + begun) * (1 + backed) / tasks)
+    draws = count_untried_tasks(share, tasks) if own.untried else 0
+    others = {one.party.network for one in queue if one.untried} - {own.party.network}
+    return min(rounds, math.ceil((len(others) + 2) / (2 * draws))) if draws else rounds
 
 
 def compute_crew_number(secret: Hash, operator: str, number: int) -> Hash:
