@@ -149,7 +149,8 @@ class Beginning:
 @dataclass(frozen=True)
 class LogRecords:
     """Records that are leaves of a job's log: `about` names one among those of its kind, `columns` go into `encode`,
-    `of_job` are the conditions on a job's id, and `order` is that of the new ones."""
+    `of_job` are the conditions on a job's id, and `order` is that of the new ones. `is_open`, by a record's name and
+    columns, returns whether anybody may see it: others wait."""
 
     kind: LeafKind
     about: ColumnElement[str]
@@ -157,6 +158,7 @@ class LogRecords:
     of_job: Callable[[str], Sequence[Any]]
     encode: Callable[..., bytes]
     order: Sequence[Any]
+    is_open: Callable[[RowReader, str, Sequence[Any]], bool] = lambda _reader, _about, _fields: True
 
 
 class MergeWatch:
@@ -394,6 +396,9 @@ class Feature:
         """Called in the judging transaction of a task whose answers a referee hears: those of its workers, once it is
         REFERRED, or of the party that answered in run `run` of its audit.
         """
+
+    def audit_ended(self, work: Work, task: Task, now: float) -> None:
+        """Called in the transaction in which an audit of the task is over: before, nothing may reveal it."""
 
     def describe_wait(self, reader: RowReader, job: Job) -> str:
         """Called for a running job without an open task; names the cause for which its tasks wait, or nothing."""

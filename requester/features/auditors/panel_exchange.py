@@ -208,8 +208,9 @@ def end_overdue_seats(work: Work, task: Task, audit: Audit, now: float) -> None:
 
 
 def bar_auditor(work: Work, seat: PanelSeat, state: PanelSeatState, why: str, now: float) -> None:
+    """Names no task: nobody may see that it is audited now."""
     seat.state = state
-    record_event(work, seat.job_id, "auditor_barred", now, task=seat.task_id, auditor=seat.signer, reason=why)
+    record_event(work, seat.job_id, "auditor_barred", now, auditor=seat.signer, reason=why)
 
 
 def _go_on(work: Work, task: Task, audit: Audit, now: float) -> None:

@@ -17,9 +17,10 @@ from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import operators, overlap
 from gradmarket.market.rules.lifecycle import DIVERGED
 from gradmarket.market.rules.verifiers import tolerance
-from gradmarket.market.terms import AuditState, Digest, JobState, ReplicaState, RoundState, TaskState
+from gradmarket.market.terms import AUDIT_UNDER_WAY, AuditState, Digest, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
+from requester.feature import features_of
 from requester.features.audits import audit_draws, audit_rows, copies, referrals
 from requester.features.audits.audit_draws import create_audit, reopen_audit
 from requester.features.audits.audit_kind import audit_kinds_of
@@ -74,15 +75,22 @@ def run(context: Context, task_id: str) -> float | None:
             _lapse_audit(context, work, hand, audit, row, now)
         else:
             _judge_accepted(context, work, hand, audit, row, now)
-        for kind in audit_kinds_of(work):
-            kind.settle_waiting_pay(work, job, context.voucher, now)
-        let_go = True in [kind.release_blobs(work, task, audit, now) for kind in audit_kinds_of(work)]
+        let_go = _tell_others(context, work, job, task, audit, now)
         work.notify("rollback", "plan", "aggregate", "settle")
     if task.state == TaskState.REVOKED and task.payload:
         blob_cleanup.drop_payload_if_unneeded(context, task.payload)
     if let_go:
         blob_cleanup.drop_unneeded(context, its_job)
     return None
+
+
+def _tell_others(context: Context, work: Work, job: Job, task: Task, audit: Audit, now: float) -> bool:
+    """Passes the end of the audit on to features; returns whether blobs were released."""
+    for feature in features_of(work) if audit.state not in AUDIT_UNDER_WAY else ():
+        feature.audit_ended(work, task, now)
+    for kind in audit_kinds_of(work):
+        kind.settle_waiting_pay(work, job, context.voucher, now)
+    return True in [kind.release_blobs(work, task, audit, now) for kind in audit_kinds_of(work)]
 
 
 def _judge_accepted(

@@ -13,6 +13,7 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.features.disputes.questions import HearingAnswer, HearingQuestions
 from gradmarket.market.fields import AddressField
 from gradmarket.market.wire.hearing_messages import AuditorQuestions, AuditorStatement, HearingReceipt
+from gradmarket.market.wire.log_proofs import LeafKind
 from requester.api.auth_routes import SAME_RELEASE, Auditor, Here, Worker
 from requester.api.blob_routes import UPLOAD
 from requester.api.problems import describe_problems
@@ -20,7 +21,9 @@ from requester.api.streams import consume_stream
 from requester.context import Context
 from requester.feature import Feature
 from requester.features.disputes import hearing_exchange, hearing_rows, hearings
+from requester.features.disputes.hearing_rows import TaskHearing
 from requester.features.disputes.hearings import hearing_topic
+from requester.features.log import leaf_rows
 from requester.notifier import rung_within
 from requester.store import identities
 from requester.store.tables import Job, Task
@@ -144,6 +147,13 @@ async def _take_answer(
             return await run_in_threadpool(hearing_exchange.store_answer, *given)
 
 
+def _is_shown(reader: RowReader, row: TaskHearing) -> bool:
+    """Returns whether anybody may see the hearing; a logged one is seen also where its audit was opened again."""
+    if hearing_rows.is_open(reader, row.task_id, row.run):
+        return True
+    return leaf_rows.find_leaf(reader, row.job_id, LeafKind.HEARING, f"{row.task_id}/{row.number}") is not None
+
+
 class HearingsFeature(Feature):
     name = "disputes"
     needs = ("log", "row_checks")
@@ -163,11 +173,14 @@ class HearingsFeature(Feature):
         hearing_rows.begin_dispute(work, task, now, run)
         work.notify(hearings.TOPIC)
 
+    def audit_ended(self, work: Work, task: Task, now: float) -> None:
+        hearings.record_panel_hearings(work, task, now)
+
     def describe_wait(self, reader: RowReader, job: Job) -> str:
         counts = zip(hearing_rows.count_open_hearings(reader, job), ("workers", "auditors"), strict=True)
         heard = [(who, "a task" if count == 1 else f"{count} tasks") for count, who in counts if count]
         return "; ".join(f"a referee hears {who} whose answers to {what} differ" for who, what in heard)
 
     def describe_task(self, reader: RowReader, row: Task) -> Mapping[str, object]:
-        heard = hearing_rows.list_hearings(reader, row.id)
+        heard = [each for each in hearing_rows.list_hearings(reader, row.id) if _is_shown(reader, each)]
         return {"hearings": [each.publish() for each in heard]} if heard else {}

@@ -16,6 +16,7 @@ from gradmarket.market.wire.hearing_messages import AskedInHearing, PublishedHea
 from gradmarket.market.wire.log_proofs import LeafKind
 from requester.feature import LogRecords
 from requester.store.among import NOW
+from requester.store.review import review_of
 from requester.store.stored_times import SLACK_S
 from requester.store.tables import Base, Job, Task
 from requester.store.work import RowReader, Work
@@ -225,6 +226,16 @@ def put_off(row: TaskHearing, until: int, signature: bytes) -> None:
     row.due_at = row.find_due()
 
 
+def is_open(reader: RowReader, task_id: str, run: int | None) -> bool:
+    """Returns whether anybody may see the task's hearings of this run: nobody but its auditors may see that a task is
+    audited now."""
+    return run is None or not review_of(reader).is_under_way(reader, [task_id])
+
+
+def _is_leaf_open(reader: RowReader, about: str, fields: Sequence[Any]) -> bool:
+    return is_open(reader, about.rpartition("/")[0], fields[_RUN])
+
+
 def _encode_ruling(offer: Hash, one: Address, other: Address, run: int | None, ruling: dict[str, Any]) -> bytes:
     return job_log.encode_ruling(offer, one, other, run, SignedRuling.model_validate(ruling).signature)
 
@@ -239,6 +250,7 @@ def _encode_answers(
 _ABOUT: Final = TaskHearing.task_id + "/" + cast(TaskHearing.number, String)
 _ORDER: Final = (TaskHearing.task_id, TaskHearing.number)
 _HEARD: Final = (Task.offer_digest, TaskHearing.one, TaskHearing.other, TaskHearing.run)
+_RUN: Final = 3
 HEARINGS: Final = LogRecords(
     LeafKind.HEARING,
     _ABOUT,
@@ -246,6 +258,7 @@ HEARINGS: Final = LogRecords(
     lambda job: (Task.id == TaskHearing.task_id, TaskHearing.job_id == job),
     job_log.encode_hearing,
     _ORDER,
+    _is_leaf_open,
 )
 ANSWERS: Final = LogRecords(
     LeafKind.ANSWERS,
@@ -254,6 +267,7 @@ ANSWERS: Final = LogRecords(
     lambda job: (Task.id == TaskHearing.task_id, TaskHearing.job_id == job, TaskHearing.due_at.is_(None)),
     _encode_answers,
     _ORDER,
+    _is_leaf_open,
 )
 RULINGS: Final = LogRecords(
     LeafKind.RULING,
@@ -262,4 +276,5 @@ RULINGS: Final = LogRecords(
     lambda job: (Task.id == TaskHearing.task_id, TaskHearing.job_id == job, TaskHearing.due_at.is_(None)),
     _encode_ruling,
     _ORDER,
+    _is_leaf_open,
 )

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
+from sqlalchemy import select
+
 from gradmarket.market.errors import MarketError, Refused, RunnerFailed
 from gradmarket.market.features.disputes import refereed
 from gradmarket.market.features.disputes.hearing import judge_operation
@@ -32,7 +34,7 @@ from requester.notifier import worker_topic
 from requester.store import in_hand, jobs
 from requester.store.in_hand import TaskInHand
 from requester.store.locks import lock_row, retry_on_conflict
-from requester.store.tables import Job, Task
+from requester.store.tables import Job, JobEvent, Task
 from requester.store.work import RowReader, Work, record_event
 
 TOPIC: Final = "hearings"
@@ -345,9 +347,25 @@ def _write_question(work: Work, row: TaskHearing, asked: AskedInHearing, most: i
 def _write_ruling(context: Context, work: Work, hand: TaskInHand, row: TaskHearing, ruling: SignedRuling) -> None:
     row.ruling, row.due_at = ruling.model_dump(mode="json"), None
     hearing_rows.drop_values(work, row)
-    fields = {"task": row.task_id, "round": hand.task.round, "sides": list(row.sides), "wrong": list(ruling.wrong)}
-    record_event(work, row.job_id, "heard", context.clock(), **fields, reason=ruling.why)
+    if hearing_rows.is_open(work, row.task_id, row.run):
+        _record_hearing(work, hand.task, row, ruling, context.clock())
     work.notify(TOPIC)
+
+
+def _record_hearing(work: Work, task: Task, row: TaskHearing, ruling: SignedRuling, now: float) -> None:
+    fields = {"task": task.id, "round": task.round, "sides": list(row.sides), "wrong": list(ruling.wrong)}
+    record_event(work, task.job_id, "heard", now, **fields, reason=ruling.why)
+
+
+def record_panel_hearings(work: Work, task: Task, now: float) -> None:
+    """Records the hearings of the task's panels that no event tells of yet, once its audit is over."""
+    ended = [row for row in hearing_rows.list_hearings(work, task.id) if row.ruling is not None]
+    of_panels = [row for row in ended if row.run is not None]
+    if of_panels:
+        events = select(JobEvent).where(JobEvent.job_id == task.job_id, JobEvent.kind == "heard")
+        told = sum(event.body["task"] == task.id for event in work.session.scalars(events))
+        for row in of_panels[told - (len(ended) - len(of_panels)) :]:
+            _record_hearing(work, task, row, SignedRuling.model_validate(row.ruling), now)
 
 
 def hearing_topic(side: str) -> str:

@@ -112,8 +112,9 @@ def _list_new_leaves(reader: RowReader, job_id: str) -> Iterator[tuple[LeafKind,
     for one in (*kernels, *of_features):
         logged = exists().where(LogLeaf.job_id == job_id, LogLeaf.kind == one.kind.value, LogLeaf.about == one.about)
         rows = select(one.about, *one.columns).where(*one.of_job(job_id), ~logged).order_by(*one.order)
-        for name, *fields in reader.session.execute(rows):
-            yield one.kind, name, one.encode(*fields)
+        for name, *fields in reader.session.execute(rows).all():
+            if one.is_open(reader, name, fields):
+                yield one.kind, name, one.encode(*fields)
 
 
 def _text(column: Any) -> ColumnElement[str]:

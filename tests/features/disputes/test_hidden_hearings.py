@@ -9,15 +9,17 @@ import pytest
 from sqlalchemy import select
 
 from gradmarket.market.features.disputes.questions import HEARING_S
+from gradmarket.market.features.disputes.receipts import UNDER_WAY
 from gradmarket.market.features.disputes.transcript import count_answers
 from gradmarket.market.features.log.job_log import encode_answers, encode_hearing
 from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.features.verify import VerdictCase, list_case_faults
-from gradmarket.market.terms import Hash, JobId, JobState, TaskState
+from gradmarket.market.terms import AuditState, Hash, JobId, JobState, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedTask
 from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord, _find_hidden_attempts
 from gradmarket.public_audit.job_records import JobSource
+from requester.features.audits.audit_tables import Audit
 from requester.features.log.leaf_rows import LogLeaf
 from requester.moves import ending
 from requester.store import jobs
@@ -25,7 +27,7 @@ from requester.store.locks import lock_row
 from requester.store.tables import Job
 from tests.features.auditors.test_panels import TWO
 from tests.features.disputes.test_auditors_heard import answer_as_auditor, differ
-from tests.features.disputes.test_hearing_receipts import hear, show
+from tests.features.disputes.test_hearing_receipts import hear, judge, show
 from tests.features.disputes.test_hearings import root_of, say, split, traced
 from tests.requester.market_fixture import MarketFixture
 
@@ -85,8 +87,33 @@ def test_a_panel_s_hearing_under_way_at_the_end_of_its_job_convicts_no_service(n
     market = traced(new_market, audit=TWO)
     differ(market)
     end(market)
-    (result,) = prove(market, show(market))
-    assert (result.faults, result.checked) == ((), 0)
+    assert prove(market, show(market)) == []
+
+
+def test_nothing_reveals_that_a_task_is_audited_while_its_panel_is_heard(new_market: NewMarket) -> None:
+    """Neither the log nor the evidence nor an event, whose task anybody could then answer like its auditors."""
+    market = traced(new_market, audit=TWO)
+    ann, _ = differ(market)
+    end(market)
+
+    def list_told() -> list[bool]:
+        with market.context.reading() as reader:
+            kinds = {row.kind for row in reader.session.scalars(select(LogLeaf))}
+        told = [*market.events("heard"), *market.events("auditor_barred")]
+        named = [one for one in told if market.task().id in map(str, one.values())]
+        return [bool(kinds & {"hearing", "answers", "ruling"}), bool(show(market).hearings), bool(named)]
+
+    assert list_told() == [False] * 3
+    receipt = answer_as_auditor(market, ann)
+    assert judge(market, receipt, show(market)) == ("", UNDER_WAY)
+    market.lapse(HEARING_S + 1.0)
+    assert judge(market, receipt, show(market)) == ("", "")
+    assert judge(market, receipt, show(market).model_copy(update={"hearings": ()})).fault
+    with market.context.begin() as work:
+        audit = work.get_one(Audit, market.task().id)
+        assert audit.state == AuditState.PASSED
+        audit.state = AuditState.DUE
+    assert list_told() == [True] * 3, "what was told once is not taken back where the audit is opened again"
 
 
 def list_task(number: int, attempt: int) -> PublishedTask:

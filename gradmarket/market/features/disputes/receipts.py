@@ -12,7 +12,7 @@ from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.fields import AddressField, HashField, SignatureField
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
-from gradmarket.market.terms import Address, Hash, TaskId
+from gradmarket.market.terms import TASK_ENDED, Address, Hash, TaskId
 from gradmarket.market.wire.base import Wire
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.hearing_messages import SILENCE, Number, PublishedHearing, name_dispute
@@ -39,6 +39,7 @@ class KeptReceipt(Wire):
 
 
 OTHER_JOB: Final = "of another job"
+UNDER_WAY: Final = "of audits that may not be over, whose hearings nobody sees yet"
 UNSIGNED: Final = "that the job's signer did not sign, which show nothing"
 MOST_QUESTIONS: Final = 1000
 """Of a hearing that can be published."""
@@ -78,6 +79,10 @@ def judge_receipt(scope: ReceiptScope, kept: KeptReceipt, shown: PublishedEviden
         return JudgedReceipt(note=OTHER_JOB)
     if not (fault := _find_fault(kept, shown)):
         return JudgedReceipt()
+    heard = () if shown is None else ((each.sides, each.run) for each in shown.hearings or ())
+    may_be_secret = kept.run is not None and shown is not None and shown.state not in TASK_ENDED
+    if may_be_secret and (kept.sides, kept.run) not in heard:
+        return JudgedReceipt(note=UNDER_WAY)
     if (restore := _find_restore(scope, kept)) is not None:
         lost = f"from before a restore at Unix time {restore.at}, as leaf {restore.number} of the log admits"
         return JudgedReceipt(note=f"{lost}, of answers that may have been lost then")
