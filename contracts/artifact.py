@@ -61,10 +61,7 @@ def load_artifact(name: str) -> Artifact:
     path = FOLDER / f"{name}.json"
     if not path.is_file():
         raise NotFound(f"artifact {name}")
-    return parse_artifact(json.loads(path.read_text(encoding="utf-8")))
-
-
-def parse_artifact(raw: Mapping[str, Any]) -> Artifact:
+    raw = json.loads(path.read_text(encoding="utf-8"))
     return Artifact(
         name=raw["name"],
         abi=tuple(raw["abi"]),

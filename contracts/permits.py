@@ -33,15 +33,11 @@ class SignedPermit:
     s: bytes
 
 
-def compute_permit_digest(separator: Hash, permit: Permit) -> Hash:
-    """Returns the digest that the owner signs; `separator` is the token's DOMAIN_SEPARATOR()."""
-    body = keccak(keccak(text=TYPE) + b"".join(map(encode_word, astuple(permit))))
-    return Hash(keccak(b"\x19\x01" + separator + body))
-
-
 def sign_permit(key: PrivateKey, separator: Hash, permit: Permit) -> SignedPermit:
     """Signs a permit; raises ValueError if `key` is not the owner's, since the token would reject the permit."""
     if address_of(key) != permit.owner:
         raise ValueError(f"a permit of {permit.owner} signed by {address_of(key)}")
-    signature = sign_digest(key, compute_permit_digest(separator, permit))
+    # the digest that the owner signs; `separator` is the token's DOMAIN_SEPARATOR()
+    body = keccak(keccak(text=TYPE) + b"".join(map(encode_word, astuple(permit))))
+    signature = sign_digest(key, Hash(keccak(b"\x19\x01" + separator + body)))
     return SignedPermit(permit.deadline, signature[64], signature[:32], signature[32:64])

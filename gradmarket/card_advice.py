@@ -17,17 +17,13 @@ MOST_WITH_CARDS: Final = 0.5
 """Beyond this share of workers with cards a job's precision is one of theirs."""
 
 
-def find_architecture(determinism_class: str) -> str:
-    """Returns a card's architecture, such as sm_90; empty for a processor."""
-    kind, _, rest = determinism_class.partition("/")
-    return rest.partition("/")[0] if kind == "cuda" else ""
-
-
 def count_cards(classes: Mapping[str, int]) -> dict[str, int]:
     """Returns the number of workers with a card, by architecture; `classes`: the number of workers by class."""
     found: dict[str, int] = {}
     for name, count in classes.items():
-        if architecture := find_architecture(name):
+        # a card's architecture, such as sm_90; empty for a processor
+        kind, _, rest = name.partition("/")
+        if architecture := (rest.partition("/")[0] if kind == "cuda" else ""):
             found[architecture] = found.get(architecture, 0) + count
     return found
 

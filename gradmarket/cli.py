@@ -76,7 +76,12 @@ class LazyGroup(TyperGroup):
         words = list(sys.argv[1:] if args is None else args)
         given = [word for word in words if word != DEBUG]
         try:
-            _check_words(given)
+            for word in given:
+                if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
+                    raise typer.BadParameter(f"{word.encode(errors='replace').decode()!r} is not text in UTF-8")
+            for option, word in pairwise([*given, "."]):
+                if (option in FOLDERS and not word) or (option[-1:] == "=" and option[:-1] in FOLDERS):
+                    raise typer.BadParameter(f"{option.removesuffix('=')} is empty: name a folder, or leave it out")
             code = super().main(given, prog_name, **{**options, "standalone_mode": False})
         except Exception as error:  # noqa: BLE001
             print_error = import_module(MISTAKES).print_error
@@ -100,16 +105,6 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if name is None else _load_command(name), rest
-
-
-def _check_words(words: Sequence[str]) -> None:
-    """Raises BadParameter for words of other bytes than UTF-8's, which no message could repeat, and empty folders."""
-    for word in words:
-        if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
-            raise typer.BadParameter(f"{word.encode(errors='replace').decode()!r} is not text in UTF-8")
-    for option, word in pairwise([*words, "."]):
-        if (option in FOLDERS and not word) or (option[-1:] == "=" and option[:-1] in FOLDERS):
-            raise typer.BadParameter(f"{option.removesuffix('=')} is empty: name a folder, or leave it out")
 
 
 def _load_command(name: str) -> Any:

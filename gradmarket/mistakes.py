@@ -128,7 +128,12 @@ def describe_error(error: BaseException, command: str) -> Mistake:
     if isinstance(error, ModuleNotFoundError) and (missing := _describe_missing(error, command)) is not None:
         return missing
     if isinstance(error, OSError):
-        return Mistake(_os_error(error), NUMBERS.get(error.errno or 0, usage), kind)
+        place = f"{error.filename}: " if error.filename is not None else ""
+        return Mistake(
+            place + (error.strerror or _one_line(error) or type(error).__name__),
+            NUMBERS.get(error.errno or 0, usage),
+            kind,
+        )
     message = f"gradmarket itself is at fault: {kind}: {_one_line(error)}"
     return Mistake(message, "say the same with --debug and report what it prints", kind, BUG)
 
@@ -179,11 +184,6 @@ def _list_wrong_fields(error: MarketError) -> tuple[WrongField, ...]:
     """Returns the fields of a service's problem, unless its detail has the same text."""
     fields = error.fields if isinstance(error, ServiceProblem) else ()
     return tuple(WrongField(field.name, field.detail) for field in fields if field.detail not in str(error))
-
-
-def _os_error(error: OSError) -> str:
-    place = f"{error.filename}: " if error.filename is not None else ""
-    return place + (error.strerror or _one_line(error) or type(error).__name__)
 
 
 def _one_line(text: object) -> str:

@@ -27,29 +27,6 @@ LEAST_MEMORY: Final = 256
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code: 0, 1 for a mistake in the input, 2 for one in the command line."""
-    given = _parser().parse_args(arguments)
-    try:
-        for line in given.command(given):
-            _show(line, sys.stdout)
-    except GraphdocError as error:
-        message = error.detail if type(error) is Refused else str(error)
-        return _fail(f"{message}; {error.remedy}" if error.remedy else message)
-    except OSError as error:
-        return _fail(f"{error.filename or 'the system'}: {error.strerror or error}")
-    return 0
-
-
-def _fail(sentence: str) -> int:
-    _show("graphdoc: " + " ".join(sentence.split()), sys.stderr)
-    return 1
-
-
-def _show(line: str, stream: TextIO) -> None:
-    """Prints the line; a control character in untrusted text steers no terminal."""
-    print("".join(letter if letter.isprintable() else "?" for letter in line), file=stream)
-
-
-def _parser() -> ArgumentParser:
     parser = ArgumentParser("python -m graphdoc", description="Models as checked JSON, run in a confined child.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     check = commands.add_parser("check", help="what a document computes, and what a run of it costs")
@@ -74,7 +51,26 @@ def _parser() -> ArgumentParser:
     export.add_argument("--precision", choices=get_args(Precision), default="fp32")
     export.add_argument("--out", type=Path, required=True, help="folder to write")
     export.set_defaults(command=lambda given: import_module("graphdoc.export_command").export(given))
-    return parser
+    given = parser.parse_args(arguments)
+    try:
+        for line in given.command(given):
+            _show(line, sys.stdout)
+    except GraphdocError as error:
+        message = error.detail if type(error) is Refused else str(error)
+        return _fail(f"{message}; {error.remedy}" if error.remedy else message)
+    except OSError as error:
+        return _fail(f"{error.filename or 'the system'}: {error.strerror or error}")
+    return 0
+
+
+def _fail(sentence: str) -> int:
+    _show("graphdoc: " + " ".join(sentence.split()), sys.stderr)
+    return 1
+
+
+def _show(line: str, stream: TextIO) -> None:
+    """Prints the line; a control character in untrusted text steers no terminal."""
+    print("".join(letter if letter.isprintable() else "?" for letter in line), file=stream)
 
 
 def _count(text: str) -> int:

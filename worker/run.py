@@ -23,7 +23,6 @@ from worker.money.session_summary import SoFar, Summary, build_session_summary, 
 from worker.protocol.policy import runner_settings
 from worker.settings import WorkerSettings
 from worker.signals import LeaveNow, LeaveSoon, Signals
-from worker.wallet import Wallet
 
 NEED_A_FEATURE: Final = {
     "dataset": "rows of its own: leave --dataset out",
@@ -58,7 +57,25 @@ def run_worker(
     with _open_shared_parts(settings, compute_wrapper, journal, signals) as shared, ExitStack() as beside:
         for feature in FEATURES:
             beside.enter_context(feature.run_beside(shared))
-        return _run_session(shared)
+        # leaves after the first signal, and at once at the second
+        sources = [source for feature in FEATURES if (source := feature.market_source(shared)) is not None]
+        before, round_ = sum_accounts(shared.account_store.accounts), Scheduler(shared, sources)
+        finished = True
+        try:
+            _work_until_leave(shared, round_)
+            _leave_markets(shared, round_)
+        except LeaveNow:
+            finished = False
+            shared.signals.at_once = True
+            shared.account_store.save()
+            for session in round_.sessions:
+                session.leave_now()
+        after = sum_accounts(shared.account_store.accounts)
+        accused = sum(feature.count_accusations(shared.settings) for feature in FEATURES)
+        done = build_session_summary(shared.wallet.address, shared.payout, before, after, accused, finished)
+        if round_.sessions:
+            log_session_summary(shared.journal, done, round_.sessions[0].context.money)
+        return done
 
 
 @contextmanager
@@ -74,7 +91,19 @@ def _open_shared_parts(
     own = next((rows for feature in FEATURES if (rows := feature.open_rows(settings)) is not None), None)
     with ExitStack() as stack:
         stack.enter_context(durable.lock_worker_folder(settings.data))
-        key = _load_or_create_key(settings, journal)
+        # the folder's key, a new one on the first start alone. It may lie unencrypted where no node of its own is set:
+        # then the worker trusts local chains only.
+        check_a_key_may_be_made(settings.data)
+        new = wallet.find_key_file(settings.data) is None
+        plain = (
+            settings.plain_key or settings.node is None or chain_id(connect_to_node(settings.node)) in LOCAL_CHAIN_IDS
+        )
+        key = wallet.load_or_create(settings.data, settings.secret, plain)
+        first = "This is the first start: a wallet was made. " if new else ""
+        backed_up = wallet.is_backed_up(settings.data)
+        journal.report(
+            "wallet", first + key.describe_key_file(), address=key.address, path=str(key.path), backed_up=backed_up
+        )
         account_store = open_account_store(settings.data, key.address)
         account_store.save()
         wanted = runner_settings(settings), settings.device, settings.threads, settings.max_memory
@@ -96,45 +125,6 @@ def _open_shared_parts(
         find_pause = next((pause for pause in pauses if pause is not None), never_paused)
         parts = settings, key, account_store, mine.runner, journal, signals, stack
         yield Shared(*parts, wrapper, own, FEATURES, find_pause, [one.runner for one in each[1:]])
-
-
-def _load_or_create_key(settings: WorkerSettings, journal: Journal) -> Wallet:
-    """Returns the folder's key, a new one on the first start alone.
-
-    It may lie unencrypted where no node of its own is set: then the worker trusts local chains only.
-    """
-    check_a_key_may_be_made(settings.data)
-    new = wallet.find_key_file(settings.data) is None
-    plain = settings.plain_key or settings.node is None or chain_id(connect_to_node(settings.node)) in LOCAL_CHAIN_IDS
-    key = wallet.load_or_create(settings.data, settings.secret, plain)
-    first = "This is the first start: a wallet was made. " if new else ""
-    backed_up = wallet.is_backed_up(settings.data)
-    journal.report(
-        "wallet", first + key.describe_key_file(), address=key.address, path=str(key.path), backed_up=backed_up
-    )
-    return key
-
-
-def _run_session(shared: Shared) -> Summary:
-    """Works and leaves after the first signal; returns at the second."""
-    sources = [source for feature in FEATURES if (source := feature.market_source(shared)) is not None]
-    before, round_ = sum_accounts(shared.account_store.accounts), Scheduler(shared, sources)
-    finished = True
-    try:
-        _work_until_leave(shared, round_)
-        _leave_markets(shared, round_)
-    except LeaveNow:
-        finished = False
-        shared.signals.at_once = True
-        shared.account_store.save()
-        for session in round_.sessions:
-            session.leave_now()
-    after = sum_accounts(shared.account_store.accounts)
-    accused = sum(feature.count_accusations(shared.settings) for feature in FEATURES)
-    done = build_session_summary(shared.wallet.address, shared.payout, before, after, accused, finished)
-    if round_.sessions:
-        log_session_summary(shared.journal, done, round_.sessions[0].context.money)
-    return done
 
 
 def _work_until_leave(shared: Shared, round_: Scheduler) -> None:

@@ -8,7 +8,6 @@ from rich.table import Column, Table
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, print_json
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.terms import CalibrationState
-from gradmarket.market.views.trust_views import PairView
 from gradmarket.terminal import ShownConsole
 
 WHY_NOT: Final = "Only a job whose verifier is tolerance has thresholds; this one's is {verifier}."
@@ -30,19 +29,20 @@ def calibration(
     elif not report.pairs:
         console.print(NONE_YET, soft_wrap=True)
     for pair in report.pairs:
-        console.print(_describe_pair(pair), soft_wrap=True, markup=False, highlight=False)
+        one, other = pair.classes
+        needed = f" of {pair.runs_needed}" if pair.state is CalibrationState.GATHERING else ""
+        sure = f"95 % of honest runs lie below the largest with confidence {pair.confidence:.3f}"
+        why = f" ({pair.reason})" if pair.reason else ""
+        newest = ", ".join(task.task for task in pair.tasks[:3])
+        console.print(
+            f"{one}\n{other}\n{pair.state}{why}: {pair.runs}{needed} runs, {sure}; the newest: {newest}",
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
+        )
         table = Table(
             Column("tensor", no_wrap=True), *(Column(name, justify="right") for name in ("largest", "threshold"))
         )
         for tensor in pair.tensors:
             table.add_row(escape(tensor.name), f"{tensor.largest:.2e}", f"{tensor.threshold:.2e}")
         console.print(table)
-
-
-def _describe_pair(pair: PairView) -> str:
-    one, other = pair.classes
-    needed = f" of {pair.runs_needed}" if pair.state is CalibrationState.GATHERING else ""
-    sure = f"95 % of honest runs lie below the largest with confidence {pair.confidence:.3f}"
-    why = f" ({pair.reason})" if pair.reason else ""
-    newest = ", ".join(task.task for task in pair.tasks[:3])
-    return f"{one}\n{other}\n{pair.state}{why}: {pair.runs}{needed} runs, {sure}; the newest: {newest}"

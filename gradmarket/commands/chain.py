@@ -84,16 +84,14 @@ def deploy(
         if chain not in LOCAL_CHAIN_IDS:
             raise Refused(f"chain {chain} is not a local one: give the key that pays in {KEY}")
         deploy_key = development_key()
-    deployed = deployment.deploy_market(web3, deploy_key, token=_check_address(token))
+    if token is not None and not is_address(token):
+        raise Refused(f"--token {token[:80]} is no address", "write it like 0x and 40 hexadecimal digits")
+    deployed = deployment.deploy_market(
+        web3, deploy_key, token=None if token is None else Address(to_checksum_address(token))
+    )
     deployment.write_deployment(deployed, book)
     fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(deployed).items()}
     _print_facts({**fields, "book": str(book)}, as_json)
-
-
-def _check_address(token: str | None) -> Address | None:
-    if token is not None and not is_address(token):
-        raise Refused(f"--token {token[:80]} is no address", "write it like 0x and 40 hexadecimal digits")
-    return None if token is None else Address(to_checksum_address(token))
 
 
 def _build_chain_folder(data: Path | None) -> Path:

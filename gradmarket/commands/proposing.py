@@ -60,7 +60,8 @@ class Proposed:
 
 def propose_step(size: TaskSize, link: HomeLink, most: int = MOST_STEPS) -> Proposed:
     """Returns steps, at most `most` of them, and codec for tasks of this size over this link."""
-    needed = {codec: _count_needed_steps(size, link, codec) for codec in CODECS}
+    # the fewest steps with which the link takes IDLE of a task's time
+    needed = {codec: max(1, ceil(_link_s(size, link, codec) * (1 - IDLE) / IDLE / size.step_s)) for codec in CODECS}
     chosen = CODECS[0]
     for codec in CODECS[1:]:
         if needed[codec] <= SPARES * needed[chosen]:
@@ -71,11 +72,6 @@ def propose_step(size: TaskSize, link: HomeLink, most: int = MOST_STEPS) -> Prop
 
 def _link_s(size: TaskSize, link: HomeLink, codec: str) -> float:
     return 8 * (size.down[codec] / link.down + size.up[codec] / link.up) / 1e6
-
-
-def _count_needed_steps(size: TaskSize, link: HomeLink, codec: str) -> int:
-    """Returns the fewest steps with which the link takes IDLE of a task's time."""
-    return max(1, ceil(_link_s(size, link, codec) * (1 - IDLE) / IDLE / size.step_s))
 
 
 def propose_momentum(rounds: int) -> float:

@@ -55,7 +55,10 @@ def simulate(
         play_skewed((load_json_object(file) if file else {}) | chosen, picture, as_json)
         return
     if mix:
-        chosen["mix"] = _parse_mix(mix)
+        try:
+            chosen["mix"] = {kind: float(share) for kind, _, share in (text.partition("=") for text in mix)}
+        except ValueError as error:
+            raise Refused("--mix is KIND=SHARE, such as sleeper=0.2") from error
     scenario = check_input(Scenario, (load_json_object(file) if file else {}) | chosen, "the scenario")
     outcome = Play(scenario).run()
     if as_json:
@@ -71,13 +74,6 @@ def simulate(
     echo_text(f"{outcome.tasks:,} tasks accepted in {outcome.seconds / 3600:.1f} simulated hours")
     echo_text(f"{outcome.cost:.3f} computations for each that stays accepted; plain training is 1")
     echo_text(f"{outcome.never_caught:,} of {outcome.lies:,} lies were accepted and never caught ({share:.2%})")
-
-
-def _parse_mix(given: list[str]) -> dict[str, float]:
-    try:
-        return {kind: float(share) for kind, _, share in (text.partition("=") for text in given)}
-    except ValueError as error:
-        raise Refused("--mix is KIND=SHARE, such as sleeper=0.2") from error
 
 
 def play_skewed(chosen: dict[str, Any], picture: Path | None, as_json: bool) -> None:

@@ -73,7 +73,10 @@ def read_pictures(paths: Sequence[Path], size: tuple[int, int] | None, mode: str
         raise Refused(f"there is no mode {mode!r}: choose one of {', '.join(MODES)}")
     if size is not None and not _is_size(size):
         raise Refused(f"a size is (height, width) in pixels, such as (32, 32), not {size!r}")
-    library = _import_pillow()
+    try:
+        library = import_module("PIL.Image")
+    except ModuleNotFoundError:
+        raise Refused("pictures need Pillow, which is not installed: pip install 'gradmarket[images]'") from None
     rows, first = [], None
     for path in paths:
         picture = _read_picture(library, path, size, mode)
@@ -108,13 +111,6 @@ def encode_pictures(source: Any, column: Column) -> np.ndarray:
     mode = next(name for name, count in MODES.items() if count == channels)
     x = read_pictures(paths, (height, width), mode)
     return x if column.dtype == "uint8" else scale_pixels({"x": x})["x"]
-
-
-def _import_pillow() -> Any:
-    try:
-        return import_module("PIL.Image")
-    except ModuleNotFoundError:
-        raise Refused("pictures need Pillow, which is not installed: pip install 'gradmarket[images]'") from None
 
 
 def _read_picture(library: Any, path: Path, size: tuple[int, int] | None, mode: str) -> np.ndarray:

@@ -48,7 +48,11 @@ def print_report(console: Console, outcome: DemoOutcome, token: TokenUnit) -> No
         figures = (str(pay.accepted), str(pay.rejected), token.text(pay.earned), token.text(pay.balance))
         table.add_row(_shorten_address(pay), pay.behaviour, *figures)
     console.print(table)
-    for line in ("rejected, with the evidence in GET /v1/jobs/{id}/verdicts:", *_list_rejections(outcome.workers)):
+    reasons = ((pay, why, count) for pay in outcome.workers for why, count in pay.why.items())
+    for line in (
+        "rejected, with the evidence in GET /v1/jobs/{id}/verdicts:",
+        *[f"{_shorten_address(pay)} {pay.behaviour}: {count} x {why}" for pay, why, count in reasons],
+    ):
         console.print(line, highlight=False, soft_wrap=True)
     escrow = outcome.escrow
     sums = (f"{name} {token.text(value)}" for name, value in (("deposited", escrow.deposited), ("paid", escrow.paid)))
@@ -67,11 +71,6 @@ def _build_worker_row(pay: Pay) -> dict[str, Any]:
         "earned": str(pay.earned),
         "balance": str(pay.balance),
     }
-
-
-def _list_rejections(workers: list[Pay]) -> list[str]:
-    reasons = ((pay, why, count) for pay in workers for why, count in pay.why.items())
-    return [f"{_shorten_address(pay)} {pay.behaviour}: {count} x {why}" for pay, why, count in reasons]
 
 
 def _shorten_address(pay: Pay) -> str:

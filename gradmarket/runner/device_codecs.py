@@ -37,7 +37,15 @@ def pack_answer(layout: Layout, tensors: Mapping[str, Tensor], name: str, place:
     codec, packed = load_codec(name), []
     flat = [tensors[entry.name].reshape(-1) for entry in layout.entries]
     for first, last in _group_shards(layout, codec):
-        bits = _join_elements(layout, flat, layout.shards[first].start, layout.shards[last - 1].stop).view(torch.int32)
+        # the elements from `start` to before `stop` of the flat vector
+        start = layout.shards[first].start
+        stop = layout.shards[last - 1].stop
+        pieces = [
+            tensor[max(0, start - begin) : max(0, stop - begin)]
+            for tensor, begin in zip(flat, layout.starts, strict=True)
+            if begin < stop and begin + tensor.numel() > start
+        ]
+        bits = torch.cat(pieces).view(torch.int32)
         rows = bits.view(last - first, -1)
         parts = [
             (pack_fp32 if used is fp32 else PACKERS[name])(rows[:, part])
@@ -69,16 +77,6 @@ def _group_shards(layout: Layout, codec: Codec) -> Iterator[tuple[int, int]]:
             last += 1
         yield first, last
         first = last
-
-
-def _join_elements(layout: Layout, flat: list[Tensor], start: int, stop: int) -> Tensor:
-    """Returns the elements from `start` to before `stop` of the flat vector."""
-    pieces = [
-        tensor[max(0, start - begin) : max(0, stop - begin)]
-        for tensor, begin in zip(flat, layout.starts, strict=True)
-        if begin < stop and begin + tensor.numel() > start
-    ]
-    return torch.cat(pieces)
 
 
 def pack_fp32(bits: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gradmarket.market.gradient import noise
-from gradmarket.market.step import Passes, RowPrivacy
+from gradmarket.market.step import Passes
 from gradmarket.runner.drawn_rows import read_drawn_count
 from graphdoc.document.graph import WEIGHT
 from graphdoc.document.interpret import Program
@@ -43,24 +43,7 @@ def compute_step_gradient(
     """
     if step.per_row is None:
         return mean_gradient(program, inputs, batch, seed, (step.rows, step.pass_rows), device)
-    return _compute_noised_gradient(program, inputs, batch, seed, step, step.per_row, device, counted), {}
-
-
-def count_rows(state: Arrays, step: Passes, place: int) -> int:
-    """Returns how many rows of the task's step number `place` count: all, or those that were drawn by chance."""
-    return read_drawn_count(state, place) if step.by_chance else step.rows
-
-
-def _compute_noised_gradient(
-    program: Program,
-    inputs: Tensors,
-    batch: Arrays,
-    seed: bytes,
-    step: Passes,
-    asked: RowPrivacy,
-    device: str,
-    counted: int,
-) -> Tensors:
+    asked = step.per_row
     sums: Tensors = {}
     for number, (part, _) in enumerate(iterate_microbatches(batch, step.room, step.pass_rows, device)):
         drawing, before = derive_part_seed(b"microbatch", number, seed), number * step.pass_rows
@@ -75,7 +58,12 @@ def _compute_noised_gradient(
         place += value.numel()
     if program.document.weight is not None:  # each row counts as one, whatever its targets: their number has no noise
         noised[WEIGHT] = np.array(step.rows, np.float32)
-    return build_tensors(noised, device)
+    return build_tensors(noised, device), {}
+
+
+def count_rows(state: Arrays, step: Passes, place: int) -> int:
+    """Returns how many rows of the task's step number `place` count: all, or those that were drawn by chance."""
+    return read_drawn_count(state, place) if step.by_chance else step.rows
 
 
 def clipped_sum(rows: Tensors, limit: float, counted: int | None = None) -> Tensors:

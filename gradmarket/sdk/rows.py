@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from gradmarket.data import sources
@@ -53,7 +52,11 @@ def load_rows(dataset: Any, target: str | None = None) -> DatasetRows:
         return DatasetRows(scale_pixels(pictures.arrays), pictures.encoding)
     table = table_of(dataset)
     if table is None and not isinstance(dataset, str | Path):
-        return DatasetRows(_load_arrays(dataset, target))
+        if isinstance(dataset, Mapping):
+            arrays = select_inputs({name: array_of(name, value) for name, value in dataset.items()}, target=target)
+        else:
+            arrays = select_inputs(dict(zip(INPUTS, _build_pair(dataset), strict=True)))
+        return DatasetRows(_check_inputs(arrays))
     columns = sources.load_columns(Path(dataset), target) if table is None else convert_table(table, target)
     encoding = None
     if table is not None or columns.categories:
@@ -85,14 +88,6 @@ def load_validation(dataset: Any, target: str | None, training: DatasetRows) -> 
     return {name: arrays[name] for name in training.arrays}
 
 
-def _load_arrays(dataset: Any, target: str | None) -> dict[str, np.ndarray]:
-    if isinstance(dataset, Mapping):
-        arrays = select_inputs({name: array_of(name, value) for name, value in dataset.items()}, target=target)
-    else:
-        arrays = select_inputs(dict(zip(INPUTS, _build_pair(dataset), strict=True)))
-    return _check_inputs(arrays)
-
-
 def _check_inputs(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     if "y" not in arrays or len(arrays) < 2:
         raise Refused(f"a dataset has inputs and y, this one {', '.join(arrays)[:200]}: name its target column")
@@ -103,22 +98,18 @@ def _build_pair(dataset: Any) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(dataset, TensorDataset):
         pair = tuple(dataset.tensors)
     elif isinstance(dataset, Dataset):
-        pair = _stack_examples(dataset)
+        # stacks every example of an indexed dataset, in order
+        if not hasattr(dataset, "__len__"):
+            raise Refused("a dataset without a length cannot be cut into partitions")
+        examples = [dataset[index] for index in range(len(dataset))]
+        try:
+            pair = tuple(
+                torch.stack([torch.as_tensor(value) for value in values]) for values in zip(*examples, strict=True)
+            )
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise Refused(f"the examples do not stack: {str(error)[:200]}: pad them to one shape") from None
     else:
         pair = tuple(dataset) if isinstance(dataset, tuple | list) else ()
     if len(pair) != 2:
         raise Refused("a dataset is a pair (x, y), a mapping, a data frame, a torch dataset of pairs, or a path to one")
     return array_of("x", pair[0]), array_of("y", pair[1])
-
-
-def _stack_examples(dataset: Any) -> tuple[Tensor, ...]:
-    """Stacks every example of an indexed dataset, in order. Raises Refused if their shapes differ."""
-    if not hasattr(dataset, "__len__"):
-        raise Refused("a dataset without a length cannot be cut into partitions")
-    examples = [dataset[index] for index in range(len(dataset))]
-    try:
-        return tuple(
-            torch.stack([torch.as_tensor(value) for value in values]) for values in zip(*examples, strict=True)
-        )
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise Refused(f"the examples do not stack: {str(error)[:200]}: pad them to one shape") from None

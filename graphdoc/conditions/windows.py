@@ -89,17 +89,15 @@ def _build_pooling_condition(spatial: int, dilated: bool) -> Condition:
         refuse_unless(all(2 * pad <= size for pad, size in zip(pads, sizes, strict=True)), "it pads over half a kernel")
         if dilated:
             gaps = spread_spatial_values(arguments[4], spatial, 1, "dilation")
-            _check_window_reach(tensor.shape[-spatial:], pads, gaps)
+            # every window covers a place of the input: else its index, and the gradient's write, lie beyond it
+            fits = all(
+                pad == 0 or gap <= size for size, pad, gap in zip(tensor.shape[-spatial:], pads, gaps, strict=True)
+            )
+            refuse_unless(fits, "a window may lie in the border alone: its dilation is more than its input")
         elif len(arguments) == 7:
             refuse_unless(arguments[6] is None or arguments[6] >= 1, "its divisor is less than 1")
 
     return condition
-
-
-def _check_window_reach(sizes: Sequence[int], pads: Sequence[int], gaps: Sequence[int]) -> None:
-    """Checks that every window covers a place of the input: else its index, and the gradient's write, lie beyond it."""
-    fits = all(pad == 0 or gap <= size for size, pad, gap in zip(sizes, pads, gaps, strict=True))
-    refuse_unless(fits, "a window may lie in the border alone: its dilation is more than its input")
 
 
 def _build_adaptive_condition(spatial: int) -> Condition:

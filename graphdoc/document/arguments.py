@@ -49,7 +49,10 @@ def check_argument(kind: str, value: Any, kinds: Kinds) -> Argument:
     if kind.endswith("?"):
         return None if value is None else check_argument(kind[:-1], value, kinds)
     if "|" in kind:
-        return _parse_word(kind, value)
+        refuse_unless(
+            isinstance(value, str) and value in kind.split("|"), f"{_shorten_value(value)} is not one of {kind}"
+        )
+        return str(value)
     return _CHECKS[kind](value, kinds)
 
 
@@ -135,11 +138,6 @@ def _build_constant_check(constant: bool | float | None) -> "Check":
         return constant
 
     return check_constant
-
-
-def _parse_word(kind: str, value: Any) -> str:
-    refuse_unless(isinstance(value, str) and value in kind.split("|"), f"{_shorten_value(value)} is not one of {kind}")
-    return str(value)
 
 
 def _list_of(check: "Check") -> "Check":

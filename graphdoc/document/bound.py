@@ -94,7 +94,13 @@ def compute_exact_bound(
     Raises TooMuch over the limits, DocumentRefused where shapes do not fit.
     """
     meter = Meter(limits, _count_steps(program.document), BACKWARD if training else 0)
-    state, data = _meta_inputs(program.document, rows, sizes)
+    shapes = program.document.batch(rows, sizes)
+    state, data = {}, {}
+    for entry in program.document.inputs:
+        if entry.kind == "data":
+            data[entry.name] = _build_meta_tensor(entry, shapes[entry.name][0])
+        else:
+            state[entry.name] = _build_meta_tensor(entry, entry.shape)
     reproducible, native = (program.document.arithmetic == one for one in ("reproducible", "native"))
     refuse_unless(native or not by_row, "step.per_row: answers with noise are not compared: leave out arithmetic")
     call = call_measured if reproducible else by_formula
@@ -135,17 +141,6 @@ def merge_bounds(bounds: Sequence[Bound]) -> Bound:
         peak_bytes=max(one.peak_bytes for one in bounds),
         only_on_cpu=next((one.only_on_cpu for one in bounds if one.only_on_cpu), ""),
     )
-
-
-def _meta_inputs(document: Document, rows: int, sizes: Sizes) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    shapes = document.batch(rows, sizes)
-    state, data = {}, {}
-    for entry in document.inputs:
-        if entry.kind == "data":
-            data[entry.name] = _build_meta_tensor(entry, shapes[entry.name][0])
-        else:
-            state[entry.name] = _build_meta_tensor(entry, entry.shape)
-    return state, data
 
 
 def _build_meta_tensor(entry: Input, shape: Sequence[int]) -> Tensor:

@@ -61,7 +61,8 @@ def _emit_bernoulli(call: Calling, target: fx.Node, probability: float) -> fx.No
         return call(_ATEN.full_like.default, target, float(probability >= 1.0))
     ones = call(_ATEN.full_like.default, target, 1.0)
     kept = call(_ATEN.ne.Scalar, call(_ATEN.dropout.default, ones, 1.0 - probability, True), 0)
-    return call(_ATEN.to.dtype, kept, _read_dtype(target))
+    value: Tensor = target.meta["val"]
+    return call(_ATEN.to.dtype, kept, value.dtype)
 
 
 def _emit_uniform(call: Calling, target: fx.Node, low: float, high: float) -> fx.Node:
@@ -78,11 +79,6 @@ def _emit_exponential(call: Calling, target: fx.Node, rate: float) -> fx.Node:
     drawn = call(_ATEN.log1p.default, call(_ATEN.neg.default, call(_ATEN.rand_like.default, target)))
     least = call(_ATEN.clamp_min.default, call(_ATEN.neg.default, drawn), LEAST_EXPONENTIAL)
     return call(_ATEN.div.Tensor, least, float(rate))
-
-
-def _read_dtype(node: fx.Node) -> torch.dtype:
-    value: Tensor = node.meta["val"]
-    return value.dtype
 
 
 _VALUES: Final[dict[str, Callable[..., fx.Node]]] = {

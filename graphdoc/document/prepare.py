@@ -149,7 +149,7 @@ class _Preparation:
         key = (type(item), item if item is None or isinstance(item, bool | int | str) else repr(item))
         if key not in self._places:
             self._places[key] = len(self.values)
-            self.values.append(_convert_tuple(item))
+            self.values.append(list(item) if isinstance(item, tuple) else item)
         return self._places[key]
 
 
@@ -187,10 +187,6 @@ def _call_checked(key: str, rule: Rule, call: Callable[..., Any], *arguments: An
     if tensor.device.type not in CHECKED_BY_THEMSELVES:
         return call(*guard_indices(key, rule, arguments), **named)
     return call(*arguments, **named)
-
-
-def _convert_tuple(item: Any) -> Any:
-    return list(item) if isinstance(item, tuple) else item
 
 
 def _torch_argument(kind: str, argument: Argument) -> Any:

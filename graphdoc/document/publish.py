@@ -57,11 +57,6 @@ def watch_mode_reads(on_read: Callable[[], None]) -> Iterator[None]:
         del nn.Module.training
 
 
-def knows_its_mode(module: nn.Module) -> bool:
-    """Returns whether a part acts when the mode is set: it may change then, without reading the mode."""
-    return any(type(part).train is not nn.Module.train for part in module.modules())
-
-
 Loss = Callable[[Any, Tensor], tuple[Tensor, dict[str, Tensor]]]
 """(the module's answer, the target) -> (mean loss over the rows, each metric's sum over the rows)."""
 
@@ -142,7 +137,8 @@ class Objective(nn.Module):
     @property
     def has_modes(self) -> bool:
         """Whether training may differ from evaluation, known after tracing."""
-        return bool(self._told.asks) or knows_its_mode(self)
+        # a part that acts when the mode is set may change then, without reading the mode
+        return bool(self._told.asks) or any(type(part).train is not nn.Module.train for part in self.modules())
 
     @contextmanager
     def traced_in(self, around: Around) -> Iterator[None]:

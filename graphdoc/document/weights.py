@@ -104,7 +104,9 @@ def _find_loss_divisor(node: Any, inputs: _Inputs) -> _Targets | _Divisor | None
     """Returns the divisor of the loss that ends in this node."""
     name = operator_name(node) if isinstance(node, fx.Node) and node.op == "call_function" else ""
     if name in _CLASSES:
-        return _find_targets(node)
+        _, labels, classes, reduction, ignored, *_ = schema_arguments(node)
+        counted = reduction == _MEAN and isinstance(labels, fx.Node) and not labels.meta["val"].is_floating_point()
+        return _Targets(labels, classes, int(ignored)) if counted else None
     if name in _SAME:
         return _find_loss_divisor(node.args[0], inputs)
     if name in _SCALED:
@@ -135,16 +137,15 @@ def _is_same_argument(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _find_targets(node: fx.Node) -> _Targets | None:
-    _, labels, classes, reduction, ignored, *_ = schema_arguments(node)
-    counted = reduction == _MEAN and isinstance(labels, fx.Node) and not labels.meta["val"].is_floating_point()
-    return _Targets(labels, classes, int(ignored)) if counted else None
-
-
 def _write_weight(graph: fx.Graph, found: _Targets | _Divisor) -> fx.Node:
     """Returns the weight as a node."""
     if isinstance(found, _Divisor):
-        return _insert_divisor(graph, found.node)
+        # the divisor of a sum; 0, for a batch without a target, where only a clamp makes it more
+        node = found.node
+        if operator_name(node) not in _CLAMPED:
+            return node
+        within = _insert_meta_call(graph, _ATEN.ne.Scalar, node.args[0], 0)
+        return _insert_meta_call(graph, _ATEN.mul.Tensor, node, within)
     taken = _insert_meta_call(graph, _ATEN.ne.Scalar, found.labels, found.ignored)
     if found.classes is None:
         return _insert_meta_call(graph, _ATEN.sum.default, taken)
@@ -158,14 +159,6 @@ def _write_weight(graph: fx.Graph, found: _Targets | _Divisor) -> fx.Node:
 
 def _insert_flatten(graph: fx.Graph, node: fx.Node) -> fx.Node:
     return _insert_meta_call(graph, _ATEN.flatten.using_ints, node, 0, -1)
-
-
-def _insert_divisor(graph: fx.Graph, node: fx.Node) -> fx.Node:
-    """Returns the divisor of a sum; 0, for a batch without a target, where only a clamp makes it more."""
-    if operator_name(node) not in _CLAMPED:
-        return node
-    within = _insert_meta_call(graph, _ATEN.ne.Scalar, node.args[0], 0)
-    return _insert_meta_call(graph, _ATEN.mul.Tensor, node, within)
 
 
 def _insert_meta_call(graph: fx.Graph, target: Any, *arguments: Any) -> fx.Node:

@@ -65,16 +65,12 @@ def count_einsum(arguments: Sequence[Any], results: Sequence[Any]) -> int:
     sizes: dict[str, int] = {}
     operands = arguments[1]
     for labels, operand in zip(str(arguments[0]).split("->")[0].split(","), operands, strict=True):
-        _add_label_sizes(labels.replace(" ", ""), operand.shape, sizes)
+        # dimensions under an ellipsis are numbered from the last one
+        before, _, after = labels.replace(" ", "").partition("...")
+        hidden = [f"...{place}" for place in range(len(operand.shape) - len(before) - len(after), 0, -1)]
+        for label, size in zip((*before, *hidden, *after), operand.shape, strict=True):
+            sizes[label] = max(sizes.get(label, 1), int(size))
     return 2 * math.prod(sizes.values()) * max(1, len(operands) - 1) + count_elements(arguments, results)
-
-
-def _add_label_sizes(labels: str, shape: Sequence[int], sizes: dict[str, int]) -> None:
-    """Adds the sizes of one operand's labels; dimensions under an ellipsis are numbered from the last one."""
-    before, _, after = labels.partition("...")
-    hidden = [f"...{place}" for place in range(len(shape) - len(before) - len(after), 0, -1)]
-    for label, size in zip((*before, *hidden, *after), shape, strict=True):
-        sizes[label] = max(sizes.get(label, 1), int(size))
 
 
 def count_differences(arguments: Sequence[Any], results: Sequence[Any]) -> int:

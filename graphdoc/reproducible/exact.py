@@ -136,22 +136,19 @@ def sum_exactly(tensor: Tensor, dims: Sequence[int] | None = None, keepdim: bool
     terms, count, ordered = math.prod(tensor.shape[dim] for dim in dims), len(dims), sorted(dims)
     if tensor.is_contiguous() and ordered == list(range(count)):
         shape = [1] * count * keepdim + list(tensor.shape[count:])
-        return _sum_columns(tensor.view(terms, -1)).view(shape)
+        # the sums of [m, n] along its first dimension, block by block: all partial sums are exact
+        rows = tensor.view(terms, -1)
+        shift = compute_shift(find_power(rows, (0,)).to(torch.float64), count_term_bits(len(rows)))
+        total = rows.new_zeros(rows.shape[1], dtype=torch.float64)
+        for part in _split(rows):
+            total.add_(part.to(torch.float64, copy=True).add_(shift).sub_(shift).sum(0))
+            if rows.is_meta:
+                break
+        return total.view(shape)
     if tensor.is_contiguous() and ordered == list(range(tensor.dim() - count, tensor.dim())):
         shape = list(tensor.shape[:-count]) + [1] * count * keepdim
         return _sum_rows(tensor.view(-1, terms)).view(shape)
     return round_terms(tensor, dims, terms).sum(dims, keepdim=keepdim)
-
-
-def _sum_columns(rows: Tensor) -> Tensor:
-    """Returns the sums of [m, n] along its first dimension, block by block: all partial sums are exact."""
-    shift = compute_shift(find_power(rows, (0,)).to(torch.float64), count_term_bits(len(rows)))
-    total = rows.new_zeros(rows.shape[1], dtype=torch.float64)
-    for part in _split(rows):
-        total.add_(part.to(torch.float64, copy=True).add_(shift).sub_(shift).sum(0))
-        if rows.is_meta:
-            break
-    return total
 
 
 def _sum_rows(rows: Tensor) -> Tensor:

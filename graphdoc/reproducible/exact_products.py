@@ -49,7 +49,9 @@ def convolve(
     windows = _Windows(weight.shape[2:], stride, padding, dilation)
     patches, places = _build_patches(windows, tensor, groups)
     found = multiply(patches, weight.reshape(groups, weight.shape[0] // groups, -1).transpose(1, 2))
-    result = _join_channels(found, tensor.shape[0], places)
+    # [rows, channels, *places] from [groups, rows * places, channels of a group]
+    grouped = found.reshape(found.shape[0], tensor.shape[0], *places, found.shape[-1])
+    result = grouped.permute(1, 0, -1, *range(2, 2 + len(places))).flatten(1, 2).contiguous()
     return result if bias is None else result + bias.view(-1, *[1] * len(places))
 
 
@@ -156,12 +158,6 @@ def _add_patches(windows: _Windows, patches: Tensor, like: Tensor, places: Seque
     grouped = patches.reshape(groups, like.shape[0], *places, like.shape[1] // groups, *windows.kernel)
     order = (1, 0, 2 + dims, *range(2, 2 + dims), *range(3 + dims, 3 + 2 * dims))
     return windows.add_back(grouped.permute(order).flatten(1, 2), like.shape)
-
-
-def _join_channels(found: Tensor, rows: int, places: Sequence[int]) -> Tensor:
-    """Returns [rows, channels, *places] from [groups, rows * places, channels of a group]."""
-    grouped = found.reshape(found.shape[0], rows, *places, found.shape[-1])
-    return grouped.permute(1, 0, -1, *range(2, 2 + len(places))).flatten(1, 2).contiguous()
 
 
 def _split_channels(tensor: Tensor, groups: int) -> Tensor:

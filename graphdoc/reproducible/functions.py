@@ -82,9 +82,5 @@ def choose_nearest(name: str, arguments: list[float], one: float, other: float) 
         context.prec = 200
         above = evaluate_decimal(name, *arguments) - (Decimal(one) + Decimal(other)) / 2
     if above == 0:
-        return one if _is_even(one) else other
+        return one if int(torch.tensor(one, dtype=torch.float32).view(torch.int32)) % 2 == 0 else other
     return max(one, other) if above > 0 else min(one, other)
-
-
-def _is_even(value: float) -> bool:
-    return int(torch.tensor(value, dtype=torch.float32).view(torch.int32)) % 2 == 0

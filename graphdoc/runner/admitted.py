@@ -9,7 +9,7 @@ user guide names, WSL its one node; neither was tried.
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -86,7 +86,14 @@ CALLS: Final = {
 
 def list_allowed_paths(device: str, root: Path = Path("/")) -> Iterator[tuple[str, int]]:
     """Yields each path that a child may open, with its rights; `root` is the folder of a card's nodes."""
-    for path in (*SYSTEM, *OWN, *list_code_folders()):
+    # the folders of Python, its packages and this project, and that of a card's driver if it is loaded
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    folders = {sys.prefix, sys.base_prefix, *(str(Path(file).parent) for file in files if file)}
+    for path in (
+        *SYSTEM,
+        *OWN,
+        *sorted({*folders, *(str(Path(file).parent) for file in list_mapped_files("libcuda.so"))}),
+    ):
         yield path, READ
     if device == "cpu":
         return
@@ -117,13 +124,6 @@ def list_instance_nodes(root: Path = Path("/")) -> list[Path]:
     access = sorted((root / "proc/driver/nvidia/capabilities").glob("gpu*/mig/gi*/**/access"))
     minors = [match[1] for file in access if (match := re.search(r"DeviceFileMinor:\s*(\d+)", file.read_text()))]
     return [root / "dev/nvidia-caps" / f"nvidia-cap{minor}" for minor in minors]
-
-
-def list_code_folders() -> Iterable[str]:
-    """Returns the folders of Python, its packages and this project, and that of a card's driver if it is loaded."""
-    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    folders = {sys.prefix, sys.base_prefix, *(str(Path(file).parent) for file in files if file)}
-    return sorted({*folders, *(str(Path(file).parent) for file in list_mapped_files("libcuda.so"))})
 
 
 def list_mapped_files(name: str) -> list[str]:

@@ -224,17 +224,17 @@ def determinism_class(configuration: Configuration) -> str:
     """
     if configuration.device != "cpu":
         return describe_card(configuration.device)
-    parts = ["cpu", _describe_processor(), torch.backends.cpu.get_cpu_capability().lower()]
-    parts += [f"torch-{torch.__version__}", f"threads-{configuration.threads}"]
-    return "/".join(parts).replace(" ", "-")
-
-
-def _describe_processor() -> str:
-    """Returns the architecture and vendor; the matrix library chooses its kernels by the vendor."""
+    # the architecture and vendor; the matrix library chooses its kernels by the vendor
     information = Path("/proc/cpuinfo")
     lines = information.read_text().splitlines() if information.exists() else []
     makers = [line.split(":")[1].strip() for line in lines if line.startswith("vendor_id")]
-    return f"{platform.machine()}-{makers[0]}" if makers else platform.machine()
+    parts = [
+        "cpu",
+        f"{platform.machine()}-{makers[0]}" if makers else platform.machine(),
+        torch.backends.cpu.get_cpu_capability().lower(),
+    ]
+    parts += [f"torch-{torch.__version__}", f"threads-{configuration.threads}"]
+    return "/".join(parts).replace(" ", "-")
 
 
 def serve_by(handler: type[RequestHandler]) -> None:

@@ -73,13 +73,9 @@ def run_backward(ran: Ran, given: Sequence[Value], so_far: Sequence[Value]) -> l
         raise explain_error("backward", error) from None
     after = list(so_far)
     for place, gradient in zip(aliases, found, strict=True):
-        after[place] = None if gradient is None else Traced(_written(gradient))
+        # the gradient, written out where it is torch's zero tensor, which has no memory
+        after[place] = None if gradient is None else Traced(gradient.clone() if gradient._is_zerotensor() else gradient)
     return after
-
-
-def _written(gradient: Tensor) -> Tensor:
-    """Returns the gradient, written out where it is torch's zero tensor, which has no memory."""
-    return gradient.clone() if gradient._is_zerotensor() else gradient
 
 
 def _hold(result: Any) -> Traced:

@@ -10,7 +10,7 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address, Hash
 from worker.feature import WalletLine, WorkerFeature
 from worker.money import known_chains
-from worker.money.account_store import JobAccount, convert_to_amount, open_account_store
+from worker.money.account_store import convert_to_amount, open_account_store
 from worker.money.chain_view import ledger_of
 from worker.protocol import records
 from worker.protocol.records import ReplicaRecord
@@ -61,41 +61,35 @@ class JobStanding:
 def list_standings(settings: WorkerSettings, me: Address) -> Iterator[tuple[JobStanding, TokenUnit]]:
     for account in open_account_store(settings.data, me).accounts:
         kept = list(records.load_records(settings.data, account.domain, account.chain_job))
-        yield _fetch_standing(settings, me, account, kept)
-
-
-def _fetch_standing(
-    settings: WorkerSettings, me: Address, account: JobAccount, kept: list[ReplicaRecord]
-) -> tuple[JobStanding, TokenUnit]:
-    onchain: dict[str, Any] = {"settled": None, "reserved": None, "at_stake": None}
-    money, trouble = TokenUnit("of the smallest unit", 0), ""
-    try:
-        facts = known_chains.load_chain_facts(settings.data, Hash(account.instance))
-        money = TokenUnit.of(facts)
-        ledger = ledger_of(settings.node, facts)
-        onchain_account = ledger.account(account.chain_job, me)
-        onchain["settled"], onchain["reserved"] = (
-            str(convert_to_amount(onchain_account.settled, account)),
-            str(convert_to_amount(onchain_account.reserved, account)),
+        onchain: dict[str, Any] = {"settled": None, "reserved": None, "at_stake": None}
+        money, trouble = TokenUnit("of the smallest unit", 0), ""
+        try:
+            facts = known_chains.load_chain_facts(settings.data, Hash(account.instance))
+            money = TokenUnit.of(facts)
+            ledger = ledger_of(settings.node, facts)
+            onchain_account = ledger.account(account.chain_job, me)
+            onchain["settled"], onchain["reserved"] = (
+                str(convert_to_amount(onchain_account.settled, account)),
+                str(convert_to_amount(onchain_account.reserved, account)),
+            )
+            onchain["at_stake"] = str(stakes.exposure(ledger, account.chain_job, me).at_risk)
+        except MarketError as error:
+            trouble = str(error)
+        standing = JobStanding(
+            job=account.job,
+            market=kept[-1].market if kept else None,
+            chain_id=account.chain_id,
+            chain_job=account.chain_job,
+            accepted=account.accepted,
+            rejected=account.rejected,
+            earned=str(convert_to_amount(account.earned, account)),
+            vouchered=str(convert_to_amount(account.vouchered, account)),
+            redeemed=str(convert_to_amount(account.received, account)),
+            trouble=trouble,
+            rejections=tuple(_build_rejection(record) for record in kept if record.rejected),
+            **onchain,
         )
-        onchain["at_stake"] = str(stakes.exposure(ledger, account.chain_job, me).at_risk)
-    except MarketError as error:
-        trouble = str(error)
-    standing = JobStanding(
-        job=account.job,
-        market=kept[-1].market if kept else None,
-        chain_id=account.chain_id,
-        chain_job=account.chain_job,
-        accepted=account.accepted,
-        rejected=account.rejected,
-        earned=str(convert_to_amount(account.earned, account)),
-        vouchered=str(convert_to_amount(account.vouchered, account)),
-        redeemed=str(convert_to_amount(account.received, account)),
-        trouble=trouble,
-        rejections=tuple(_build_rejection(record) for record in kept if record.rejected),
-        **onchain,
-    )
-    return standing, money
+        yield (standing, money)
 
 
 def _build_rejection(record: ReplicaRecord) -> Rejection:

@@ -52,7 +52,8 @@ class WindowStates:
     def turn(self) -> int:
         """Brings the requested states; returns their number. Raises MarketError."""
         brought = 0
-        for request in ask_states(self._context.market).states[:AT_ONCE]:
+        # the states that audits request of this worker
+        for request in self._context.market.signed_in(StatesAsked, "GET", "/v1/work/states").states[:AT_ONCE]:
             if self._over.is_set():
                 break
             try:
@@ -109,11 +110,6 @@ class WindowStatesFeature(WorkerFeature):
 
     def open_session_part(self, context: WorkerContext, replica_files: InFlightFolder) -> WindowStates:
         return WindowStates(context, replica_files)
-
-
-def ask_states(market: MarketClient) -> StatesAsked:
-    """Returns the states that audits request of this worker."""
-    return market.signed_in(StatesAsked, "GET", "/v1/work/states")
 
 
 def bring_state(market: MarketClient, digest: Digest, state: bytes) -> None:

@@ -105,22 +105,18 @@ class AccountsFile(Stored):
     dealings: dict[AddressField, Dealings] = {}
 
 
-def _load_accounts_file(path: Path) -> AccountsFile:
-    """Returns the file's content. Raises Refused where it is damaged: nothing of it is guessed."""
-    text = path.read_bytes() if path.is_file() else None
-    try:
-        return AccountsFile.model_validate_json(text) if text else AccountsFile()
-    except ValueError as error:
-        fix = "put the file back from a copy, or take another folder with --data"
-        raise Refused(f"{path}, which has the vouchers, is damaged", fix) from error
-
-
 class AccountStore:
     """Holds all accounts in memory; `keep` writes the changes to disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._pages = _load_accounts_file(path)
+        # nothing of a damaged file is guessed
+        text = path.read_bytes() if path.is_file() else None
+        try:
+            self._pages = AccountsFile.model_validate_json(text) if text else AccountsFile()
+        except ValueError as error:
+            fix = "put the file back from a copy, or take another folder with --data"
+            raise Refused(f"{path}, which has the vouchers, is damaged", fix) from error
         self._kept = self._pages
 
     @property

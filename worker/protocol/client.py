@@ -64,13 +64,6 @@ def sign_in(credentials: Credentials, nonce: SignInNonce, origin: str) -> SignIn
             raise Untrusted(f"{origin} asks to sign in at {netloc}; if that is the same service, use that address")
     if nonce.chain_id != credentials.chain_id:
         raise Untrusted(f"{origin} asks to sign in on chain {nonce.chain_id}, the job is on {credentials.chain_id}")
-    text = build_sign_in_text(credentials, nonce)
-    signed = Account.sign_message(encode_defunct(text=text), credentials.wallet.key)
-    return SignIn(message=text, signature=bytes(signed.signature), consent=credentials.consent)
-
-
-def build_sign_in_text(credentials: Credentials, nonce: SignInNonce) -> str:
-    """Raises Untrusted where a part of the nonce would be more than the member of the message that it is to be."""
     message = SignInMessage(
         domain=nonce.domain,
         address=credentials.wallet.address,
@@ -87,7 +80,9 @@ def build_sign_in_text(credentials: Credentials, nonce: SignInNonce) -> str:
         sound = False
     if not sound:
         raise Untrusted("the market asks to sign more than a sign-in")
-    return message.text()
+    text = message.text()
+    signed = Account.sign_message(encode_defunct(text=text), credentials.wallet.key)
+    return SignIn(message=text, signature=bytes(signed.signature), consent=credentials.consent)
 
 
 def same_place(one: str, other: str) -> bool:

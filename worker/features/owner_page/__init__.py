@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.console import Console
 from rich.live import Live
 
 from gradmarket.terminal import ShownConsole, echo_text
@@ -52,10 +51,6 @@ def top(
         else:
             ShownConsole(width=max(WIDE, console.width), soft_wrap=True).print(draw_own_view(own, elsewhere))
         return
-    _redraw_outlook(console, outlook)
-
-
-def _redraw_outlook(console: Console, outlook: Outlook) -> None:
     with outlook.running(), Live(console=console, auto_refresh=False, screen=True) as live:
         try:
             while True:
