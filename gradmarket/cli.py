@@ -7,6 +7,7 @@ import gc
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 from itertools import pairwise
@@ -107,6 +108,7 @@ class LazyGroup(TyperGroup):
         return name, command if name is None else _load_command(name), rest
 
 
+@cache
 def _load_command(name: str) -> Any:
     module, attribute, _ = COMMANDS[name]
     with _pause_garbage_collection():

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from typer.testing import CliRunner, Result
 
 from gradmarket.cli import COMMANDS, app
 from gradmarket.client import RequesterClient
+from gradmarket.commands import doctor
+from gradmarket.commands.checkup import CheckResult
 from gradmarket.demo import service
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
@@ -222,7 +225,7 @@ def test_a_local_chain_comes_up_takes_a_contract_and_goes_down(run: Run, tmp_pat
     assert run("chain", "down", *here).exit_code == 2
 
 
-def test_the_doctor_finds_a_sound_service_and_an_absent_one(run: Run) -> None:
+def test_the_doctor_finds_a_sound_service_and_an_absent_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     sound = run("doctor", "--json")
     assert {finding["name"]: finding["ok"] for finding in json.loads(sound.stdout)} == dict.fromkeys(
         (
@@ -243,6 +246,7 @@ def test_the_doctor_finds_a_sound_service_and_an_absent_one(run: Run) -> None:
         True,
     )
     assert sound.exit_code == 0
+    monkeypatch.setattr(doctor, "check_torch", partial(CheckResult, "torch", "as before"))
     unknown = run("doctor", "--token", "unknown", "--json")
     assert ([one["name"] for one in json.loads(unknown.stdout) if not one["ok"]], unknown.exit_code) == (["token"], 1)
     absent = run("doctor", "--market", "http://127.0.0.1:9")

@@ -147,6 +147,7 @@ class MarketFixture:
             if (audited_class := find_row_class("audited_classes")) is not None:
                 for name in audited_classes:
                     work.add(audited_class(determinism_class=name, asked_at=self.clock()))
+        self.drive(plan)  # a job without rounds is ready for no other stage
         self.drive()
 
     def _open(self) -> Context:
@@ -323,18 +324,19 @@ class MarketFixture:
         self.workers.append(made)
         return made
 
-    def drive(self) -> None:
-        """Runs the stages until none has anything to do at this instant; raises where one never comes to rest."""
+    def drive(self, *stages: Stage) -> None:
+        """Runs the stages, or these alone, until none has anything to do at this instant; raises where one never comes
+        to rest."""
         for _ in range(0 if self.driven else 200):
-            if not self._sweep():
+            if not self._sweep(stages or self.stages):
                 return
         if not self.driven:
             raise AssertionError("the stages do not come to rest")
 
-    def _sweep(self) -> bool:
-        """As engine.sweep_once for every stage, but errors are the test's."""
+    def _sweep(self, stages: Sequence[Stage]) -> bool:
+        """As engine.sweep_once for every one of the stages, but errors are the test's."""
         now = self.clock()
-        asked = [stage for stage in self.stages if not self._rest.lasts(stage, now)]
+        asked = [stage for stage in stages if not self._rest.lasts(stage, now)]
         if not asked:
             return False
         ready: list[tuple[Stage, str]] = []

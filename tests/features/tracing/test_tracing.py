@@ -1,35 +1,36 @@
 """Spans are written where a file is named for them, each with its parent; else none is."""
 
 import json
-import subprocess
-import sys
+from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from typing import Final
 
-from tests.lanes import FULL
-
-PROGRAM = """
-import sys
-from pathlib import Path
 from requester.features.tracing import start_tracing
 from requester.meters import record_span
-with start_tracing(Path(sys.argv[1]) if len(sys.argv) > 1 else None):
-    with record_span("stage aggregate") as outer:
-        with record_span("merge"):
-            print(outer.is_recording())
-"""
+
+FORKED: Final = get_context("fork")
 
 
-def traced(*arguments: str) -> str:
-    """Returns the output of a process of its own: a provider is set once in a process."""
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], check=True, capture_output=True, text=True
-    ).stdout
+def trace_stage(file: Path | None, recorded: "SimpleQueue[bool]") -> None:
+    with start_tracing(file), record_span("stage aggregate") as outer, record_span("merge"):
+        recorded.put(outer.is_recording())
+
+
+def is_traced(file: Path | None) -> bool:
+    """Returns whether a process of its own records: a provider is set once in a process."""
+    recorded: SimpleQueue[bool] = FORKED.SimpleQueue()
+    child = FORKED.Process(target=trace_stage, args=(file, recorded))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    return recorded.get()
 
 
 def test_spans_are_lines_with_what_they_are_a_part_of(tmp_path: Path) -> None:
     file = tmp_path / "spans.jsonl"
     for _ in range(2):
-        assert traced(str(file)) == "True\n"
+        assert is_traced(file)
     spans = [json.loads(line) for line in file.read_text().splitlines()]
     assert [one["name"] for one in spans] == ["merge", "stage aggregate"] * 2
     assert spans[0]["parent_id"] == spans[1]["context"]["span_id"]
@@ -37,7 +38,6 @@ def test_spans_are_lines_with_what_they_are_a_part_of(tmp_path: Path) -> None:
     assert all(one["start_time"] <= one["end_time"] for one in spans)
 
 
-@FULL
 def test_without_a_file_nothing_is_recorded(tmp_path: Path) -> None:
-    assert traced() == "False\n"
+    assert not is_traced(None)
     assert list(tmp_path.iterdir()) == []
