@@ -8,8 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Final, Self, TypeVar, get_args
 
+from eth_utils.address import to_checksum_address
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -106,7 +108,10 @@ def hex_bytes(length: int) -> tuple[Any, ...]:
 
 HashField = Annotated[Hash, *hex_bytes(32)]
 SignatureField = Annotated[bytes, *hex_bytes(65)]
-AddressField = Annotated[Address, Field(pattern=r"^0x[0-9a-fA-F]{40}$")]
+AddressField = Annotated[
+    Address, Field(pattern=r"^0x[0-9a-fA-F]{40}$"), AfterValidator(lru_cache(2**16)(to_checksum_address))
+]
+"""An address in any spelling; its value has that of EIP-55, so that one key has one name."""
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 

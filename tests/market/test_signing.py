@@ -1,19 +1,23 @@
 """Pinned EIP-712 vectors, made once and checked against `cast`; and malleable or forged signatures."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 import pytest
 from eth_keys.datatypes import PrivateKey
+from pydantic import BaseModel, TypeAdapter
 
 from gradmarket.market import messages, signing
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.features.disputes import questions
 from gradmarket.market.features.secure_sums import signed
+from gradmarket.market.fields import AddressField
 from gradmarket.market.signing import Domain
-from gradmarket.market.terms import Hash
+from gradmarket.market.terms import Address, Hash
+from requester import app as requester_app
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "signing.json").read_text())
 KEY = PrivateKey(bytes.fromhex(VECTORS["key"]))
@@ -92,3 +96,30 @@ def test_a_malformed_address_is_refused() -> None:
     for wrong in ("0x12", "hello", "0x" + "zz" * 20):
         with pytest.raises(SignatureRefused):
             signing.checksum_address(wrong)
+
+
+def list_models(base: type[BaseModel] = BaseModel) -> Iterator[type[BaseModel]]:
+    for model in base.__subclasses__():
+        yield model
+        yield from list_models(model)
+
+
+def is_plain_address(hint: object) -> bool:
+    """Whether a value may keep the letter case in which it came. A field that alone is an address has its checks in its
+    metadata."""
+    checked = get_origin(hint) is Annotated
+    return hint is Address or (not checked and any(map(is_plain_address, get_args(hint))))
+
+
+def test_one_key_has_one_spelling_in_every_message_that_comes_from_elsewhere() -> None:
+    raw = "0x" + "ab" * 20
+    assert TypeAdapter(AddressField).validate_python(raw) == signing.checksum_address(raw)
+    assert requester_app
+    plain = [
+        f"{model.__name__}.{name}"
+        for model in list_models()
+        if model.__module__.split(".")[0] in {"gradmarket", "requester", "worker"}
+        for name, field in model.model_fields.items()
+        if not field.metadata and is_plain_address(field.annotation)
+    ]
+    assert plain == []

@@ -14,7 +14,7 @@ from gradmarket.market.fields import (
     SignatureField,
 )
 from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Address, ReplicaId, ReplicaState, RoundState, TaskState, Units
+from gradmarket.market.terms import ReplicaId, ReplicaState, RoundState, TaskState, Units
 from gradmarket.market.wire.base import NO_NUL, NumbersFields
 from gradmarket.market.wire.hearing_messages import PublishedHearing
 from gradmarket.market.wire.poll import OfferFields, SignedVerdict
@@ -65,7 +65,7 @@ class PublishedVerdict(PublishedView):
     """An item of `GET /v1/jobs/{id}/verdicts`."""
 
     replica: ReplicaId
-    worker: Address
+    worker: AddressField
     outcome: int | None = None
     signature: SignatureField | None = None
 

@@ -151,6 +151,9 @@ def test_one_operator_has_one_seat_and_no_lone_auditor_decides(new_market: NewMa
     bea.sealing = replace(ann.sealing, auditor=bea.name)
     with pytest.raises(Conflict, match="signs for another operator"):
         bea.sit(claimed(bea))
+    other = bea.sealed(claimed(bea)).model_dump(mode="json") | {"signer": bea.sealing.signer.lower()}
+    with pytest.raises(Conflict, match="signs for another operator"):
+        panel_exchange.record_seal(market.context, work.task, "bea", PanelSeal.model_validate(other))
     assert "a panel of auditors" in market.why_waiting()
 
 
