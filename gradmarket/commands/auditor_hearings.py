@@ -15,6 +15,7 @@ from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.disputes.questions import Reply, digest_reply
+from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import signer_of
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.hearing_messages import AuditorQuestion, AuditorStatement, HearingReceipt
@@ -31,6 +32,12 @@ from worker.money.chain_view import choose_rpc, connect_to_deployment
 
 STOP_S: Final = 1.0
 """Seconds for which a stopping auditor waits for an answer under way; longer ones are abandoned."""
+
+
+UNPROVEN: Final = (
+    "That {signer} is the referee of job {job} is its service's word: without a node of the chain (--rpc) receipts of "
+    "another key would convict nobody."
+)
 
 
 class AuditorHearings(HearingAttendance[str]):
@@ -71,7 +78,7 @@ class AuditorHearings(HearingAttendance[str]):
         opened, asked = self._opened.find(name), self._find_question(name)
         if (asked.job, asked.offer) != (opened.job, opened.offer):
             raise Refused(f"the question is about another offer of {name} than this auditor opened its answer to")
-        if asked.referee != (referee := self._find_referee(opened)):
+        if asked.referee != (referee := self._find_referee(name, opened)):
             raise Refused(f"{asked.referee} asks, and {referee} signs for job {opened.job}")
         domain, parts = self._load_facts().domain, self._folder / f"{blob_digest(name.encode())[-32:]}.parts"
         own = self._sealing.signer, signer_of(self._sealing.key)
@@ -79,10 +86,12 @@ class AuditorHearings(HearingAttendance[str]):
         offer, root = opened.offer.struct(), hash_of(opened.root)
         return OwnAnswer(domain, asked.task, offer, root, *own, referee, parts, receipts)
 
-    def _find_referee(self, opened: OpenedAnswer) -> Address:
-        """Returns the job's signer in the contract; without a node to ask, the one that its service named before.
+    def _find_referee(self, name: str, opened: OpenedAnswer) -> Address:
+        """Returns the job's signer in the contract; without a node to ask, the one that its service named before, if
+        that signed the offer as its service publishes it, which is a leaf of the log that all see.
 
-        Raises ChainError, and Refused where the offer is of another publication than the contract's.
+        Raises ChainError, and Refused where the offer is of another publication than the contract's, or of another
+        signer.
         """
         job = opened.offer.job
         if job not in self._signers:
@@ -90,12 +99,22 @@ class AuditorHearings(HearingAttendance[str]):
             try:
                 node = choose_rpc(self._rpc, facts, self._market.url)
             except Untrusted:
+                self._check_signer(name, opened)
+                self._signers[job] = opened.signer
+                self.report_progress(UNPROVEN.format(signer=opened.signer, job=opened.job), None)
                 return opened.signer
             found = opened_job(connect_to_deployment(node, facts), job)
             if found.spec_digest != opened.offer.spec:
                 raise Refused(f"the contract opened job {opened.job} for another publication")
             self._signers[job] = found.signer
         return self._signers[job]
+
+    def _check_signer(self, name: str, opened: OpenedAnswer) -> None:
+        signature = self._market.task(opened.job, name).offer_signature
+        if not is_signed_by(self._load_facts().domain, opened.offer.struct(), signature, opened.signer):
+            raise Refused(
+                f"{opened.signer}, which the service names, did not sign the offer of {name} that it publishes"
+            )
 
     @contextmanager
     def open_task(self, name: str) -> Iterator[TracedCourse]:

@@ -99,9 +99,9 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
             with _open_own_machine(job, plan) as mine:
                 results += _recompute(job, mine, plan, progress)
                 trace = trace_on(mine, job.fetcher, job.record.publication)
-                results += prove_disputes(job.record, trace, plan.receipts, time.time())
+                results += prove_disputes(job.record, trace, plan.receipts, time.time(), plan.rpc is not None)
         else:
-            results += prove_disputes(job.record, None, plan.receipts, time.time())
+            results += prove_disputes(job.record, None, plan.receipts, time.time(), plan.rpc is not None)
         if plan.claims is not None:
             results.append(_claim(job, plan, plan.claims, progress))
         return AuditReport(

@@ -285,6 +285,11 @@ class AuditorMarket(HearingMarket):
 
     url = "https://market.example"
     asks: ClassVar[dict[str, Any]] = {}
+    signs_offers: ClassVar[PrivateKey] = REFEREE
+
+    def task(self, _job: JobId, task: str) -> SimpleNamespace:
+        digest = digest_struct(DOMAIN, self.offers[ReplicaId(task)])
+        return SimpleNamespace(offer_signature=sign_digest(self.signs_offers, digest))
 
     def chain(self) -> SimpleNamespace:
         return SimpleNamespace(domain=DOMAIN, rpc=None, chain_id=DOMAIN.chain_id)
@@ -349,3 +354,16 @@ def test_an_auditor_answers_no_question_about_another_offer_or_of_another_refere
     assert (market.sent, words in capsys.readouterr().err) == (0, True)
     monkeypatch.setattr(AuditorMarket, "asks", {})
     assert own.turn(0.0) == 1
+
+
+@pytest.mark.parametrize("signs_offers", [REFEREE, LIAR])
+def test_without_a_node_an_auditor_answers_the_signer_of_the_published_offer_alone_and_says_what_is_unproven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], signs_offers: PrivateKey
+) -> None:
+    """A service that named it a referee of its own would have to publish offers of that key, beside the log's."""
+    monkeypatch.setattr(AuditorMarket, "signs_offers", signs_offers)
+    own = attend_as_auditor(AuditorMarket(offers(1)), tmp_path, monkeypatch)
+    assert own.turn(0.0) == (signs_offers is REFEREE)
+    said = capsys.readouterr().err
+    assert ("is its service's word" in said) is (signs_offers is REFEREE)
+    assert ("did not sign the offer" in said) is (signs_offers is LIAR)

@@ -106,6 +106,7 @@ def prove(
     logged: bool = True,
     restored_at: int | None = None,
     kept: int = 0,
+    own_node: bool = True,
 ) -> ClauseResult:
     """Audits what is shown, or nothing; the service leaves out the numbers of answers where they are not `logged`, and
     admits a restore from a copy with the first `kept` leaves."""
@@ -124,7 +125,7 @@ def prove(
     opened = SimpleNamespace(signer=market.context.signer_address, job=chain_job)
     domain, told = market.context.domain, {} if evidence is None else {market.task().id: evidence}
     record = SimpleNamespace(evidence=told, domain=domain, opened=opened, publication=publication, log=log)
-    (result,) = prove_disputes(cast(JobRecord, record), None, receipts)
+    (result,) = prove_disputes(cast(JobRecord, record), None, receipts, own_node=own_node)
     return result
 
 
@@ -275,3 +276,17 @@ def test_a_failed_split_vote_without_a_hearing_differs_from_a_hidden_hearing(
     assert [fault.detail.split(" of ")[0] for fault in hidden.faults] == ["the log has a hearing"] * began
     unheard = "why nobody heard 1 split vote of failed tasks: the log has no hearing of them"
     assert (unheard in hidden.unseen) is not began
+
+
+@pytest.mark.parametrize("own_node", [True, False])
+def test_a_referee_that_only_the_market_s_own_node_names_is_said_to_be_unseen(
+    new_market: NewMarket, own_node: bool
+) -> None:
+    market = traced(new_market)
+    evidence, receipt, _ = hear(market)
+    proven = prove(market, evidence, receipt, own_node=own_node)
+    signer = market.context.signer_address
+    assert (
+        f"whether {signer} is the job's referee: the market's own node says so (--rpc)" in proven.unseen
+    ) is not own_node
+    assert proven.faults == ()

@@ -75,6 +75,8 @@ class _Seen:
     """Counts of hearings that were not replayed, by reason."""
     receipts: Counter[str] = field(default_factory=Counter)
     """Counts of receipts that show nothing, by reason."""
+    referee: str = ""
+    """The referee, where its address is the market's word."""
 
     def list_unseen(self) -> Iterator[str]:
         if self.silent:
@@ -90,15 +92,21 @@ class _Seen:
         if self.under_way:
             yield f"{describe_count(self.under_way, 'hearings')} still under way"
         yield from (f"{describe_count(count, 'receipts')} {why}" for why, count in self.receipts.items())
+        if self.referee:
+            yield f"whether {self.referee} is the job's referee: the market's own node says so (--rpc)"
 
 
 def prove_disputes(
-    record: JobRecord, trace: Trace | None, receipts: Collection[KeptReceipt] = (), now: float = inf
+    record: JobRecord,
+    trace: Trace | None,
+    receipts: Collection[KeptReceipt] = (),
+    now: float = inf,
+    own_node: bool = True,
 ) -> list[ClauseResult]:
     """Returns the result of the clause; none for a job of which a referee heard nothing, and hid nothing.
 
     `receipts`: of sides that tell this auditor what they answered. `now`, in Unix seconds: a restore that the log
-    admits for a later time is none.
+    admits for a later time is none. `own_node`: whether the contract is read by a node that the market does not name.
     """
     seen, count, leaves = _Seen(), 0, frozenset(record.log.leaves if record.publication.spec.refereed else ())
     for task, shown in record.evidence.items():
@@ -112,6 +120,8 @@ def prove_disputes(
             seen.faults += (ClauseFinding(Clause.DISPUTES, about, why) for why in faults)
     if receipts:
         _compare_receipts(record, receipts, now, seen)
+    if not own_node and (count or receipts):
+        seen.referee = record.opened.signer
     played = count - seen.undecided - seen.under_way - sum(seen.unplayed.values())
     unseen = tuple(seen.list_unseen())
     if not count and not seen.faults and not unseen:
