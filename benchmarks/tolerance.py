@@ -17,7 +17,7 @@ from benchmarks.figure import Figure
 from benchmarks.simulations.lies import Gradient, Question, Table, table
 from benchmarks.size import sized
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.features.tolerance.calibration import RUNS
+from gradmarket.market.features.tolerance import RUNS
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.step import GradientStep

@@ -19,8 +19,8 @@ from gradmarket.market.fields import AddressField, DigestField
 from gradmarket.market.messages import Offer
 from gradmarket.market.signing import Domain, address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Digest, JobId, TaskId
+from gradmarket.market.wire import Wire
 from gradmarket.market.wire.audit_messages import KeptSeal, PanelOpening, PanelSeal
-from gradmarket.market.wire.base import Wire
 from gradmarket.market.wire.poll import OfferFields, hash_of
 from worker import durable
 from worker.features.disputes.kept_receipts import find_receipts_file

@@ -2,10 +2,10 @@
 
 import httpx
 
-from gradmarket.market.data.manifest import Manifest, Partition, parse_manifest
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import LinkedData, PrivateData
+from gradmarket.market.manifest import Manifest, Partition, parse_manifest
 from gradmarket.market.model.sampling import list_training_partitions
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.audit_messages import OTHER_DRAWS

@@ -22,12 +22,12 @@ from starlette.types import ASGIApp
 from structlog.typing import Processor
 
 from contracts.calls import OpenJob
-from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import Continued
+from gradmarket.market.manifest import Manifest
 from gradmarket.market.messages import LogHead
 from gradmarket.market.rules.assignment import Mixable
 from gradmarket.market.rules.verifiers.tolerance import Allowed

@@ -103,7 +103,7 @@ MARKET_LAYERS: Final = (
     "wire",
     "gradient",
     "rules",
-    "job job_parts job_fields step stakes data",
+    "job job_parts job_fields step stakes manifest",
     "model views admissible features",
 )
 """Folders and modules of `gradmarket.market`, the lowest first: a module imports of its own layer and of lower ones.

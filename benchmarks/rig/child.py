@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from gradmarket.compute.task_run import TaskRun
-from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.gradient.payload_layout import build_layout
+from gradmarket.market.manifest import Labelled
 from gradmarket.market.step import LocalStep
 from gradmarket.runner import Runner
 

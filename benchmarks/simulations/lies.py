@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.digests import domain_hash
-from gradmarket.market.features.tolerance import calibration
-from gradmarket.market.features.tolerance.calibration import Observation
+from gradmarket.market.features import tolerance
+from gradmarket.market.features.tolerance import Observation
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.projection import Sketch, sketch_tensors
@@ -121,8 +121,8 @@ def table(questions: Iterable[Question], answers: tuple[Answer, Answer], codec: 
     Raises JobRefused if honest answers are too far apart for any threshold.
     """
     known = list(questions)
-    first, others = known[: calibration.RUNS], known[calibration.RUNS :]
-    calibrated = calibration.calibrate_thresholds(_observations(first, answers, codec), "any")[CLASSES]
+    first, others = known[: tolerance.RUNS], known[tolerance.RUNS :]
+    calibrated = tolerance.calibrate_thresholds(_observations(first, answers, codec), "any")[CLASSES]
     allowed = {CLASSES: calibrated.tau, (CLASSES[0],) * 2: calibrated.tau, (CLASSES[1],) * 2: calibrated.tau}
     judged = {name: list(_judged(others, answers, lie, codec, allowed, draws)) for name, lie in LIES.items()}
     honest = [(apart, split) for outcomes in judged.values() for apart, split, _, _ in outcomes]

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from fuzz.case import Case
 from fuzz.values import changed, dumped, misspelt
-from gradmarket.market.data import manifest
-from gradmarket.market.data.manifest import Manifest
+from gradmarket.market import manifest
 from gradmarket.market.errors import JobRefused
+from gradmarket.market.manifest import Manifest
 
 REFUSED: Final = JobRefused
 _DIGEST: Final = "blake3:" + "ab" * 32

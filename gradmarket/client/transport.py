@@ -28,7 +28,7 @@ from gradmarket.market.fields import first_fault
 from gradmarket.market.release import HEADER
 from gradmarket.market.views.payment_views import LedgerView
 from gradmarket.market.views.service_views import Page
-from gradmarket.market.wire.base import Wire
+from gradmarket.market.wire import Wire
 from gradmarket.market.wire.evidence import PublishedView
 from gradmarket.market.wire.poll import ANSWER_WITHIN
 from gradmarket.network import check_release, own_header

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, payload_bytes
 from gradmarket.market.gradient.published_update import update_bytes
 from gradmarket.market.job import JobSpec
+from gradmarket.market.manifest import Manifest
 from gradmarket.market.model.sampling import layout_in, list_training_partitions
 from gradmarket.market.step import LocalStep
 from gradmarket.runner import DocumentInfo

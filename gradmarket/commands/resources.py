@@ -6,10 +6,10 @@ from typing import Final
 from gradmarket import coupled_rows
 from gradmarket.client import RequesterClient
 from gradmarket.commands.needs import Resources, Speed, compute_resources, in_bytes
-from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, OutOfMemory, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
+from gradmarket.market.manifest import Manifest
 from gradmarket.market.model.sampling import check_weighed, list_training_partitions
 from gradmarket.ready_data import digits
 from gradmarket.runner import DocumentInfo, Runner

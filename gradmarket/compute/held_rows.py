@@ -5,9 +5,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.manifest import Manifest, Partition
 from gradmarket.runner import Runner
 
 Taken = tuple[Partition, list[int]]

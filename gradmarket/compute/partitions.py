@@ -8,10 +8,10 @@ import numpy as np
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.held_rows import HeldRows, StepCorrection, Taken
 from gradmarket.compute.prefetch import Prefetch
-from gradmarket.market.data.manifest import Manifest, Partition, parse_manifest
 from gradmarket.market.errors import JobRefused, MarketError, Refused
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
+from gradmarket.market.manifest import Manifest, Partition, parse_manifest
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.sampling import list_training_partitions, partition_of, task_rows
 from gradmarket.market.terms import Digest

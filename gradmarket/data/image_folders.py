@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from gradmarket.data.tables import TARGET
-from gradmarket.market.data.manifest import CATEGORIES_AT_MOST, Column, Encoding
 from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.manifest import CATEGORIES_AT_MOST, Column, Encoding
 
 SUFFIXES: Final = (".png", ".jpg", ".jpeg")
 FOLDER: Final = "folder"

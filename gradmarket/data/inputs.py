@@ -5,8 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from gradmarket.market.data.manifest import Column
 from gradmarket.market.errors import Refused
+from gradmarket.market.manifest import Column
 from graphdoc.figures import Range
 from graphdoc.tensors import DTYPES
 from graphdoc.values import IGNORED, check_labels

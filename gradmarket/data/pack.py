@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from gradmarket.data.inputs import check_values, columns_of
-from gradmarket.market.data.manifest import MANIFEST, Encoding, Manifest, Partition, TextEncoding
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
+from gradmarket.market.manifest import MANIFEST, Encoding, Manifest, Partition, TextEncoding
 from gradmarket.market.model.sampling import draw_shuffled_rows as drawn
 from gradmarket.market.terms import Digest
 from graphdoc import formats

@@ -1,7 +1,7 @@
 """Converts an Arrow table to arrays: numbers, booleans, lists of these with equal length, and words as categories.
 
 A column of words, or of a dictionary's values, becomes one column of 0 and 1 for each of its words, in their sorted
-order; where it is the target, the number of its word. The manifest keeps the words (market.data.manifest.Encoding), so
+order; where it is the target, the number of its word. The manifest keeps the words (market.manifest.Encoding), so
 that rows which come later are converted alike.
 """
 
@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute
 
-from gradmarket.market.data.manifest import CATEGORIES_AT_MOST, WORD_LENGTH, Encoding
 from gradmarket.market.errors import Refused
+from gradmarket.market.manifest import CATEGORIES_AT_MOST, WORD_LENGTH, Encoding
 
 INT64_END: Final = 2.0**63
 TARGET: Final = "y"

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from gradmarket.market.data.manifest import TextEncoding
 from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.manifest import TextEncoding
 
 BYTES: Final = "bytes"
 SUFFIXES: Final = (".txt", ".md")

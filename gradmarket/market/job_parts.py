@@ -13,8 +13,8 @@ from pydantic import (
     model_validator,
 )
 
-from gradmarket.market.data.manifest import Inputs
 from gradmarket.market.fields import Chosen, Count, DigestField, Name, Part, Time
+from gradmarket.market.manifest import Inputs
 from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.metric_names import MetricName
 from gradmarket.market.rules.overlap import MOST_OPEN, ROUNDS_BEHIND

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from gradmarket.archives.archive_index import BLOBS, INDEX, ArchivedEnd, ArchiveIndex
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.digests import blob_digest
+from gradmarket.market.manifest import parse_manifest
 from gradmarket.market.terms import Digest, JobId
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.sign_in import ChainFacts

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 import numpy as np
 from pydantic import Field, TypeAdapter
 
-from gradmarket.market.data.manifest import Labelled, Manifest, Partition
 from gradmarket.market.errors import JobRefused, Refused, RunnerCrashed
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, build_layout, payload_bytes
+from gradmarket.market.manifest import Labelled, Manifest, Partition
 from gradmarket.market.step import PAYLOAD, Step, WindowStep
 from gradmarket.runner.drawn_rows import CORRECTION, DRAWN
 from gradmarket.runner.window_state import MEMORY, by_step, own_names

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import JobRefused, Refused
+from gradmarket.market.manifest import Labelled
 from gradmarket.runner import architectures, ready_metrics
 from graphdoc import plugins
 from graphdoc.document.calls import TORCH_TYPES

@@ -5,8 +5,8 @@ market_runner.py runs it as `python -I -m gradmarket.runner.publishing <configur
 
 from typing import Any
 
-from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import JobRefused
+from gradmarket.market.manifest import Labelled
 from gradmarket.runner.publication import publish_ready
 from gradmarket.runner.step_child import StepHandler
 from graphdoc.runner.child import serve_by

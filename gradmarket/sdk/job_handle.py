@@ -25,8 +25,8 @@ from gradmarket.data.image_folders import FOLDER, encode_pictures
 from gradmarket.data.inputs import select_inputs
 from gradmarket.data.tables import encode_table, list_known_inputs, table_of
 from gradmarket.data.token_rows import Text, encode_text, load_text_rows
-from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.manifest import parse_manifest
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import replace_controls
 from gradmarket.market.terms import JobState

@@ -14,8 +14,8 @@ from gradmarket.data.image_folders import Images, is_image_folder, load_image_ro
 from gradmarket.data.inputs import pick_columns, select_inputs
 from gradmarket.data.tables import build_encoding, convert_table, encode_table, list_known_inputs, table_of
 from gradmarket.data.token_rows import Text, load_text_rows
-from gradmarket.market.data.manifest import Encoding, TextEncoding
 from gradmarket.market.errors import Refused
+from gradmarket.market.manifest import Encoding, TextEncoding
 from gradmarket.sdk.arguments import array_of
 
 INPUTS = ("x", "y")

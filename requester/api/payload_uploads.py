@@ -19,8 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from gradmarket.market.errors import Conflict, MarketError, Refused
 from gradmarket.market.fields import faults_of
 from gradmarket.market.terms import Address
-from gradmarket.market.wire import framing
-from gradmarket.market.wire.base import ReplicaField
+from gradmarket.market.wire import ReplicaField, framing
 from gradmarket.market.wire.framing import HEAD, MissingParts, ReceivedBytes
 from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest, RefusedItem
 from graphdoc.encoding import Bytes

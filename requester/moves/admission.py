@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradmarket.market import admissible
-from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import Continued, ReadyData, ReadyModel
+from gradmarket.market.manifest import Manifest
 from gradmarket.market.rules import payment
 from gradmarket.market.step import LocalStep
 from gradmarket.market.terms import Amount, Units

@@ -5,10 +5,10 @@ The service reads them for the job: its document becomes public, and its metrics
 
 from collections.abc import Iterator
 
-from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import ReadyData, ReadyModel
+from gradmarket.market.manifest import Manifest
 from gradmarket.market.model.sampling import list_training_partitions
 from gradmarket.market.terms import Digest
 from requester import dataset

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from gradmarket.market.admissible import move_of
-from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, MarketError, NotFound
 from gradmarket.market.gradient.round_update import build_model_state
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import ReadyModel
+from gradmarket.market.manifest import Manifest
 from gradmarket.market.model.sampling import check_weighed
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules.pricing import PricedWork

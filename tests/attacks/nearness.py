@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gradmarket.market.features.tolerance.calibration import RUNS
+from gradmarket.market.features.tolerance import RUNS
 from gradmarket.market.terms import Address
 from tests.attacks.audits import ALWAYS, Auditor, finish
 from tests.attacks.registry import attack

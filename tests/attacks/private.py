@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from gradmarket.data.pack import Cut, pack_dataset, write_dataset
-from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.manifest import parse_manifest
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Units
 from gradmarket.market.wire.poll import hash_of

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from gradmarket.cli import app
 from gradmarket.data.image_folders import Images, encode_pictures, load_image_rows
 from gradmarket.data.pack import Cut, pack_dataset
-from gradmarket.market.data.manifest import Labelled, parse_manifest
 from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.manifest import Labelled, parse_manifest
 from gradmarket.sdk.rows import load_rows, load_validation
 
 Pixels = np.ndarray[Any, Any]

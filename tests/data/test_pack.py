@@ -19,8 +19,8 @@ from gradmarket.cli import app
 from gradmarket.data import sources
 from gradmarket.data.inputs import select_inputs
 from gradmarket.data.pack import Cut, Packed, pack_dataset
-from gradmarket.market.data.manifest import Labelled, Manifest
 from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.manifest import Labelled, Manifest
 from gradmarket.market.step import GradientStep
 from gradmarket.runner.compute import compute_step
 from gradmarket.runner.publication import publish_ready

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from gradmarket.data.pack import Cut, Packed, pack_dataset
-from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import LinkedData
+from gradmarket.market.manifest import Manifest
 from graphdoc import formats
 from graphdoc.document.interpret import Program
 from graphdoc.document.ranges import find_input_ranges

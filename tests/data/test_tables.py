@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from gradmarket.data.pack import Cut, pack_dataset
 from gradmarket.data.tables import build_encoding, convert_table, encode_table, table_of
-from gradmarket.market.data.manifest import Encoding, parse_manifest
 from gradmarket.market.errors import JobRefused, Refused
+from gradmarket.market.manifest import Encoding, parse_manifest
 from gradmarket.sdk.rows import DatasetRows, load_rows, load_validation
 from tests.kit.late_module import LateModule
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from gradmarket.cli import app
 from gradmarket.data.pack import Cut, pack_dataset
 from gradmarket.data.token_rows import ByteTokenizer, Text, encode_text, load_text_rows
-from gradmarket.market.data.manifest import Labelled, parse_manifest
 from gradmarket.market.errors import JobRefused, NotFound, Refused
+from gradmarket.market.manifest import Labelled, parse_manifest
 from gradmarket.sdk.rows import load_rows
 from graphdoc.encoding import canonical
 from graphdoc.formats import format_of

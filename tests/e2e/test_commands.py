@@ -19,7 +19,7 @@ from gradmarket.commands.checkup import CheckResult
 from gradmarket.demo import service
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
-from gradmarket.market.data.manifest import Column, Manifest, Partition
+from gradmarket.market.manifest import Column, Manifest, Partition
 from graphdoc.encoding import canonical
 from tests.e2e.test_plan_resources import READY, planned
 from tests.handmade import encoded, linear, node, value, with_nodes

@@ -18,10 +18,10 @@ from pydantic import ValidationError
 
 from fuzz import thrift
 from fuzz.zips import STORED, Member, joined
-from gradmarket.market.data import manifest
-from gradmarket.market.data.manifest import Manifest
+from gradmarket.market import manifest
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused, TensorsRefused
 from gradmarket.market.job import JobSpec
+from gradmarket.market.manifest import Manifest
 from gradmarket.runner import Reader, Runner, RunnerSettings
 from graphdoc import formats, plugins, tensors
 from graphdoc.document import schema

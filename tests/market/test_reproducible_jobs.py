@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from gradmarket.commands.plan import ONE_CLASS, _build_costs
-from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.job import JobSpec
+from gradmarket.market.manifest import Labelled
 from gradmarket.runner import architectures
 from gradmarket.runner.publication import publish_ready
 from gradmarket.sdk.model import set_job_arithmetic

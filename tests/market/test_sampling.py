@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
+from gradmarket.market.manifest import Manifest
 from gradmarket.market.model.sampling import draw_shuffled_rows, epoch_rows, other_rows, task_rows
 
 SEED = bytes(range(32))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from gradmarket.market.gradient.projection import sketch_tensors
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire.base import SKETCH_WIDTH
+from gradmarket.market.wire import SKETCH_WIDTH
 
 SEEDS = st.binary(min_size=32, max_size=32).map(Hash)
 

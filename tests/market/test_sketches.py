@@ -12,7 +12,7 @@ from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
 from gradmarket.market.gradient.projection import sketch_tensors
 from gradmarket.market.rules.sketch_packing import encode_sketch, of_payload, pack_sketch, unpack_sketch
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire.base import SKETCH_TENSORS, SKETCH_WIDTH
+from gradmarket.market.wire import SKETCH_TENSORS, SKETCH_WIDTH
 from gradmarket.market.wire.poll import sketch_digest
 
 LAYOUT = Layout(

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.features.tolerance import calibration
-from gradmarket.market.features.tolerance.calibration import Observation, calibrate_thresholds
+from gradmarket.market.features.tolerance import LEAST, RUNS, SHARE, Observation, calibrate_thresholds
 from gradmarket.market.gradient.projection import Sketch, sketch_tensors
 from gradmarket.market.rules import voting
 from gradmarket.market.rules.verifiers import load_verifier, tolerance
@@ -125,7 +124,7 @@ def test_groups_part_the_revealed_and_no_two_members_are_over_twice_the_threshol
         assert all(max(compute_deviations(a, b).values()) <= 2e-3 * 1.01 for a in members for b in members)
 
 
-def seen(deviation: float, count: int = calibration.RUNS, codec: str = "fp32") -> list[Observation]:
+def seen(deviation: float, count: int = RUNS, codec: str = "fp32") -> list[Observation]:
     generator = np.random.default_rng(5)
     largest = [*(deviation * generator.uniform(0.1, 0.9, count - 1)), deviation]
     return [
@@ -136,7 +135,7 @@ def seen(deviation: float, count: int = calibration.RUNS, codec: str = "fp32") -
 
 def test_a_threshold_is_ten_times_the_largest_seen_with_its_evidence() -> None:
     found = calibrate_thresholds(seen(4e-7), "fp32")[("cpu", "gpu")]
-    assert found.tau == pytest.approx({"big": 4e-6, "small": calibration.LEAST})
+    assert found.tau == pytest.approx({"big": 4e-6, "small": LEAST})
     assert found.runs == 59
     assert found.confidence >= 0.95
 
@@ -154,7 +153,7 @@ def test_too_few_runs_too_much_noise_or_another_codec_give_none() -> None:
 
 
 def test_the_required_runs_are_the_fewest_for_95_percent() -> None:
-    assert 1 - calibration.SHARE**calibration.RUNS >= 0.95 > 1 - calibration.SHARE ** (calibration.RUNS - 1)
+    assert 1 - SHARE**RUNS >= 0.95 > 1 - SHARE ** (RUNS - 1)
 
 
 @given(st.floats(1e-9, 5e-4), st.floats(1, 2))

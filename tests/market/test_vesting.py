@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gradmarket.market.features.vesting.pay_lock import PayLock
+from gradmarket.market.features.vesting import PayLock
 from gradmarket.market.job import JobSpec
 from gradmarket.market.stakes import Vesting
 from gradmarket.market.terms import Amount, Units

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from gradmarket.data.pack import Cut, pack_dataset
-from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.job import Publication
+from gradmarket.market.manifest import parse_manifest
 from gradmarket.market.terms import JobState
 from requester.engine import StageEngine
 from requester.features.evaluations.evaluator import Evaluator

@@ -11,8 +11,8 @@ import pytest
 from torch import nn
 
 from gradmarket.data.pack import Cut, pack_dataset
-from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.job import Publication
+from gradmarket.market.manifest import parse_manifest
 from gradmarket.market.terms import JobState, RoundState
 from gradmarket.runner import ready_metrics as metrics
 from graphdoc import tensors

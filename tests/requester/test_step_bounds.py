@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
+from gradmarket.market.manifest import Column, Manifest, Partition
 from gradmarket.market.terms import Digest
 from graphdoc import tensors
 from requester.blobs.disk import DiskBlobs

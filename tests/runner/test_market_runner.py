@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import JobRefused, Refused, RunnerCrashed
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.norm import clip_gradient
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.market.gradient.payload_layout import build_layout
+from gradmarket.market.manifest import Labelled
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Schedule
 from gradmarket.runner import DocumentInfo, Runner, RunnerSettings, compute, market_runner
 from gradmarket.runner.device_codecs import estimate_packing_bytes

@@ -16,7 +16,7 @@ from gradmarket.cli import app
 from gradmarket.client import RequesterClient as Requester
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
-from gradmarket.market.features.tolerance.calibration import MOST, RUNS, Evidence
+from gradmarket.market.features.tolerance import MOST, RUNS, Evidence
 from gradmarket.market.rules.verifiers.tolerance import sort_classes
 from requester.features.tolerance import calibrations
 from requester.settings import RequesterSettings

@@ -15,7 +15,7 @@ from gradmarket import Market, TrainingJob
 from gradmarket.cli import app
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
-from gradmarket.market.features.tolerance.calibration import RUNS, Evidence
+from gradmarket.market.features.tolerance import RUNS, Evidence
 from gradmarket.market.rules.verifiers.tolerance import sort_classes
 from requester.features.tolerance import calibrations
 from requester.settings import RequesterSettings

@@ -10,7 +10,7 @@ from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules import secrets, sketch_packing
 from gradmarket.market.signing import check_struct_signature, digest_struct
 from gradmarket.market.terms import Digest, Hash, ReplicaId
-from gradmarket.market.wire.base import SKETCH_BYTES
+from gradmarket.market.wire import SKETCH_BYTES
 from gradmarket.market.wire.poll import NO_ROOT, Reveal, SketchRequest
 from gradmarket.runner import DocumentInfo, Runner
 from tests.worker.fake_market import FakeMarket, Taken

@@ -17,8 +17,8 @@ from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.machine import Effort
 from gradmarket.compute.own_machine import open_runners
-from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.manifest import Labelled
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.release import find_release_difference
 from gradmarket.market.rules.pricing import PricedWork

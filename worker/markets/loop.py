@@ -16,7 +16,7 @@ from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.rules.classes import round_memory
 from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.terms import ReplicaId, ReplicaState
-from gradmarket.market.wire.base import SKETCH_TENSORS
+from gradmarket.market.wire import SKETCH_TENSORS
 from gradmarket.market.wire.poll import MAX_WAIT_S, PollAnswer, PollRequest, Reveal, SignedVerdict
 from worker.markets.background import LeaseComputation, WaitingPoll, first_of, in_thread, list_request_entries
 from worker.markets.leasing import FIRST_REST_S, Leasing

@@ -17,7 +17,7 @@ from gradmarket.market.messages import Voucher
 from gradmarket.market.release import SILENT
 from gradmarket.market.signing import Domain, digest_struct, recover_signer
 from gradmarket.market.terms import Address, Amount, JobId, ReplicaId, Units
-from gradmarket.market.wire.base import UnitsField
+from gradmarket.market.wire import UnitsField
 from worker import durable, wallet
 from worker.protocol.policy import unpaid_gradients
 

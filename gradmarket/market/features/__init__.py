@@ -14,7 +14,7 @@ from gradmarket.market.features.private.row_budget import build_row_spending
 from gradmarket.market.features.proven import find_proof_fault
 from gradmarket.market.features.secure_sums.sum_units import find_secure_sum_fault
 from gradmarket.market.features.tolerance import find_sketch_fault
-from gradmarket.market.features.vesting.pay_lock import find_vesting_fault
+from gradmarket.market.features.vesting import find_vesting_fault
 from gradmarket.market.features.windows import find_windows_fault
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.rules.stopping import Budget

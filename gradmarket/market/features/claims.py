@@ -24,7 +24,7 @@ from gradmarket.market.digests import digest_text, domain_hash
 from gradmarket.market.fields import AddressField, DigestField, HashField, SignatureField
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.terms import Digest, Hash
-from gradmarket.market.wire.base import Wire
+from gradmarket.market.wire import Wire
 from gradmarket.market.wire.evidence import PublishedView
 from gradmarket.market.wire.poll import hash_of
 from graphdoc.encoding import Bytes

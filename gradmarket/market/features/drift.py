@@ -42,7 +42,7 @@ from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.payload_layout import Layout, list_sections
 from gradmarket.market.gradient.projection import sketch_tensors
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire.base import SKETCH_WIDTH
+from gradmarket.market.wire import SKETCH_WIDTH
 
 FALSE_ALARM: Final = 1e-4
 """The probability that a job of honest operators ever raises an alarm."""

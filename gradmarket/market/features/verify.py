@@ -11,7 +11,7 @@ from functools import cached_property
 
 from gradmarket.market.features.audits import auditing
 from gradmarket.market.features.disputes import refereed
-from gradmarket.market.features.tolerance import calibration
+from gradmarket.market.features.tolerance import LEAST, MOST
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import secrets, sketch_packing, voting
 from gradmarket.market.rules.proof import PROMISES, Fault, OfferScope, is_signed_by, of_offer, of_verdict, of_wave
@@ -167,7 +167,7 @@ def _find_vote_faults(case: VerdictCase) -> Iterator[Finding]:
         yield Finding(Fault.OTHER_HEARING, detail=why)
     yield from _find_unheard_splits(case)
     for pair in evidence.allowed or ():
-        if not all(calibration.LEAST <= tau <= calibration.MOST for tau in pair.tau.values()):
+        if not all(LEAST <= tau <= MOST for tau in pair.tau.values()):
             yield Finding(Fault.NO_CALIBRATION, " and ".join(pair.classes))
 
 

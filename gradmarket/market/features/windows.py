@@ -21,7 +21,7 @@ from gradmarket.market.job_fields import JobFields
 from gradmarket.market.rules import verifiers
 from gradmarket.market.step import cut_windows
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire.base import JobField, ReplicaField, Wire
+from gradmarket.market.wire import JobField, ReplicaField, Wire
 
 
 def draw_audited_window(link: Hash, offer: Hash, root: Hash, leaves: int) -> int:

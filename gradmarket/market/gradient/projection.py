@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from gradmarket.market.gradient.arrays import Tensors, Vector
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire.base import SKETCH_WIDTH
+from gradmarket.market.wire import SKETCH_WIDTH
 
 PLACES: Final = 8192
 """Places after the first fold: as many as fit into a core's nearest cache."""

@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 from blake3 import blake3
 
-from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import MEAN
+from gradmarket.market.manifest import Manifest, Partition
 
 _KEY: Final = np.dtype("<u8")
 

@@ -10,7 +10,7 @@ from gradmarket.market.gradient.payload import read_tensors
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.gradient.projection import Numbers, Sketch, sketch_tensors
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire.base import SKETCH_WIDTH
+from gradmarket.market.wire import SKETCH_WIDTH
 from graphdoc.encoding import Bytes
 
 STORED: Final = np.dtype("<f4")

@@ -7,7 +7,7 @@ from pydantic import Field
 from gradmarket.market.fields import AddressField, AnnouncedClass, DigestField, HashField, SignatureField
 from gradmarket.market.printable import Printable
 from gradmarket.market.terms import JobId, TaskId
-from gradmarket.market.wire.base import NumbersFields, Wire
+from gradmarket.market.wire import NumbersFields, Wire
 from gradmarket.market.wire.poll import OfferFields
 
 MOST_WINDOWS: Final = 256

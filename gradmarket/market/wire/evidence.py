@@ -15,7 +15,7 @@ from gradmarket.market.fields import (
 )
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import ReplicaId, ReplicaState, RoundState, TaskState, Units
-from gradmarket.market.wire.base import NO_NUL, NumbersFields
+from gradmarket.market.wire import NO_NUL, NumbersFields
 from gradmarket.market.wire.hearing_messages import PublishedHearing
 from gradmarket.market.wire.poll import OfferFields, SignedVerdict
 

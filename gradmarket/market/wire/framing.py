@@ -14,7 +14,7 @@ from blake3 import blake3
 from pydantic import Field
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.wire.base import Wire
+from gradmarket.market.wire import Wire
 from gradmarket.market.wire.poll import PollRequest
 from graphdoc.encoding import Bytes
 

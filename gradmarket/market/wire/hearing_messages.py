@@ -12,7 +12,7 @@ from gradmarket.market.digests import domain_hash
 from gradmarket.market.fields import AddressField, DeferredModel, DigestField, HashField, SignatureField
 from gradmarket.market.messages import DisputeRuling
 from gradmarket.market.terms import Address, Hash, JobId, TaskId
-from gradmarket.market.wire.base import Wire
+from gradmarket.market.wire import Wire
 from gradmarket.market.wire.poll import OfferFields
 
 Asked = Literal["root", "part", "children", "leaf", "entry", "values", "results"]

@@ -19,7 +19,7 @@ from gradmarket.market.fields import AddressField, AnnouncedClass, DigestField, 
 from gradmarket.market.messages import Commitment, Offer, SignedWave, Sketch, Verdict, Voucher
 from gradmarket.market.printable import Printable
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, Units
-from gradmarket.market.wire.base import JobField, NumbersFields, ReplicaField, TaskField, TextField, UnitsField, Wire
+from gradmarket.market.wire import JobField, NumbersFields, ReplicaField, TaskField, TextField, UnitsField, Wire
 
 
 class FaultKind(StrEnum):

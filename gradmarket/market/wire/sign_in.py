@@ -6,7 +6,7 @@ from pydantic import Field
 
 from gradmarket.market.fields import AddressField, HashField, SignatureField
 from gradmarket.market.signing import Domain
-from gradmarket.market.wire.base import NO_NUL, Wire
+from gradmarket.market.wire import NO_NUL, Wire
 from gradmarket.market.wire.poll import Nonce63
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from gradmarket.market.model.arguments import parse_model_arguments
 from gradmarket.market.model.arguments.mlp import Settings
-from gradmarket.runner.architectures._activations import ACTIVATIONS
+from gradmarket.runner.architectures import ACTIVATIONS
 from graphdoc.document.publish import compute_classification_loss
 
 OBJECTIVE: Final = compute_classification_loss

@@ -5,8 +5,9 @@ A secret is shown only on creation.
 
 from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, HTTPException, Path, Response
 from sqlalchemy import CursorResult, delete
+from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.fields import TOKEN_NAME
@@ -18,12 +19,35 @@ from requester.api.paging import Cursor, Limit, load_list_page
 from requester.api.problems import describe_problems
 from requester.context import Context
 from requester.feature import Feature
-from requester.features.api_tokens.upload_quota import spend_upload_quota
 from requester.store import identities, leader_leases
 from requester.store.identities import AUDITOR, OWN, select_tokens
 from requester.store.locks import retry_on_conflict
-from requester.store.tables import ApiToken
+from requester.store.tables import ApiToken, Base
 from requester.store.work import Work
+
+
+class UploadSum(Base):
+    """The bytes that a submit token has uploaded in all, by its name."""
+
+    __tablename__ = "upload_sums"
+
+    token: Mapped[str] = mapped_column(primary_key=True)
+    bytes: Mapped[int]
+
+
+def spend_upload_quota(work: Work, token: str, length: int, most: int) -> None:
+    """Counts bytes that the token uploads. Raises 413 where they exceed its quota."""
+    work.one_at_a_time(f"uploads of {token}")
+    row = work.get(UploadSum, token)
+    spent = 0 if row is None else row.bytes
+    if spent + length > most:
+        detail = f"the token {token} has uploaded {spent:,} bytes and may upload {most:,} in all"
+        raise HTTPException(413, f"{detail}: ask whoever runs the service for more (GRADMARKET_UPLOAD_QUOTA)")
+    if row is None:
+        work.add(UploadSum(token=token, bytes=length))
+    else:
+        row.bytes += length
+
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 

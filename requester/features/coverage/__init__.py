@@ -8,11 +8,11 @@ from typing import Final
 from fastapi import APIRouter, HTTPException, Request
 from starlette.datastructures import State
 
-from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.errors import NotFound
 from gradmarket.market.features import coverage as rules
 from gradmarket.market.features.coverage import CoverageView, PartitionCoverage
 from gradmarket.market.job import JobSpec
+from gradmarket.market.manifest import parse_manifest
 from gradmarket.market.model.sampling import list_training_partitions
 from gradmarket.market.terms import Digest
 from gradmarket.market.views.job_views import CoverageCounts

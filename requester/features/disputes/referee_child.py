@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from gradmarket.market.data.manifest import parse_manifest
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
+from gradmarket.market.manifest import parse_manifest
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.sampling import partition_of, task_rows
 from gradmarket.market.rules.classes import list_checked_classes

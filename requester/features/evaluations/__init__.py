@@ -7,12 +7,12 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from gradmarket.market.data.manifest import Manifest, parse_manifest
 from gradmarket.market.errors import JobRefused, OutOfMemory, Refused, RunnerFailed, RunnerTimeout
 from gradmarket.market.features.evaluations import find_best_round
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import DocumentModel, Evaluation
+from gradmarket.market.manifest import Manifest, parse_manifest
 from gradmarket.market.rules import metric_names
 from gradmarket.market.rules.lifecycle import UNMEASURED
 from gradmarket.market.rules.stopping import StopAtMetric, StopAtPatience, find_direction

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
+from gradmarket.market.manifest import Manifest, Partition
 from gradmarket.runner import Runner, RunnerSettings
 from requester.blobs import Blobs
 from requester.features.row_checks.partition_rows import AT_ONCE, PartitionRows

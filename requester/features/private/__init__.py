@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.features.private.group_worth import known_updates
 from gradmarket.market.features.private.holder_budget import build_holder_budget
 from gradmarket.market.features.private.row_budget import build_row_spending
 from gradmarket.market.job import JobSpec
+from gradmarket.market.manifest import Manifest
 from gradmarket.market.terms import Address
 from gradmarket.market.views.job_views import PrivacyView, RowPrivacyView
 from requester.context import Context

@@ -5,11 +5,11 @@ from typing import Final
 
 from sqlalchemy import select
 
-from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, NotFound
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import DocumentModel, ReadyData, ReadyModel
+from gradmarket.market.manifest import Manifest
 from gradmarket.market.rules.classes import SEEN_S
 from gradmarket.market.step import Step
 from gradmarket.ready_data import digits

@@ -9,10 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
+from gradmarket.market.manifest import Manifest, Partition
 from gradmarket.market.model.sampling import list_training_partitions
 from gradmarket.market.step import GradientStep
 from graphdoc import tensors

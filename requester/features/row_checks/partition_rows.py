@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from gradmarket.market.data.manifest import Manifest, Partition
+from gradmarket.market.manifest import Manifest, Partition
 from requester.blobs import Blobs
 from requester.merge_turns import SPARE_THREADS
 from requester.model_runner import ModelRunner, RunnerPart

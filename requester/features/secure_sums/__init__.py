@@ -5,11 +5,11 @@ from typing import Final
 
 from sqlalchemy import bindparam, select
 
-from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.features.secure_sums import sum_units
 from gradmarket.market.features.secure_sums.job_sum import build_sum_terms
 from gradmarket.market.job import JobSpec
+from gradmarket.market.manifest import Manifest
 from gradmarket.market.terms import Address
 from requester.context import Context
 from requester.feature import Feature

@@ -11,7 +11,7 @@ from gradmarket.market.features.secure_sums.job_sum import build_round_aggregati
 from gradmarket.market.features.secure_sums.sum_messages import MaskedMessage
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import Address, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
-from gradmarket.market.wire.base import Wire
+from gradmarket.market.wire import Wire
 from gradmarket.market.wire.poll import hash_of
 from requester.features.secure_sums.secure_tables import SecureMessage, SecureSum
 from requester.store import jobs

@@ -1,8 +1,8 @@
 """Thresholds by which answers of two determinism classes are compared, learnt from trusted runs of auditors."""
 
-from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.features.tolerance import check_tensor_count
 from gradmarket.market.job import JobSpec
+from gradmarket.market.manifest import Manifest
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.verifiers.tolerance import Allowed
 from requester.context import Context

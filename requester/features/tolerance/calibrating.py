@@ -8,7 +8,7 @@ workers revealed do not count, so a threshold only grows by the deviations of ho
 from collections.abc import Iterator
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.features.tolerance.calibration import Evidence
+from gradmarket.market.features.tolerance import Evidence
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.verifiers.tolerance import compute_deviations, sort_classes
 from gradmarket.market.terms import CalibrationState

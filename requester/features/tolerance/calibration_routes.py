@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from gradmarket.market.features.tolerance.calibration import RUNS
+from gradmarket.market.features.tolerance import RUNS
 from gradmarket.market.terms import Digest, TaskId
 from gradmarket.market.views.trust_views import CalibrationView, ComparedView, PairView, TensorView
 from gradmarket.market.wire.audit_messages import AuditReceipt, SketchAnswer

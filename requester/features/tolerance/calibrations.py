@@ -1,4 +1,4 @@
-"""Bounds of the deviation between honest answers of two classes. The rule is market.features.tolerance.calibration.
+"""Bounds of the deviation between honest answers of two classes. The rule is market.features.tolerance.
 
 A *family* decides how honest answers deviate: jobs of one document, data, step, precision and codec share the evidence
 of their trusted runs, so that a short job calibrates for the long ones after it.
@@ -11,7 +11,7 @@ from blake3 import blake3
 from sqlalchemy import select
 from sqlalchemy.orm import Mapped, mapped_column
 
-from gradmarket.market.features.tolerance.calibration import Evidence
+from gradmarket.market.features.tolerance import Evidence
 from gradmarket.market.job import Publication
 from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
 from gradmarket.market.terms import CalibrationState
@@ -23,7 +23,7 @@ from requester.store.work import RowReader, Work
 
 
 class Calibration(Base):
-    """The evidence of a family's trusted runs about two classes, by market.features.tolerance.calibration."""
+    """The evidence of a family's trusted runs about two classes, by market.features.tolerance."""
 
     __tablename__ = "calibrations"
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from contracts import calls, stakes
 from contracts.stakes import CaseStage, OnChainCase
-from gradmarket.market.features.vesting.pay_lock import PayLock
+from gradmarket.market.features.vesting import PayLock
 from gradmarket.market.terms import AccusationState, Address, Units
 from requester.chain import sender
 from requester.chain.chain_context import ChainContext, TransactionKind

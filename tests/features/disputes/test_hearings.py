@@ -11,7 +11,6 @@ import pytest
 from fastapi import HTTPException, Request
 from sqlalchemy import event
 
-from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Conflict, NotFound, Refused, SignatureRefused
 from gradmarket.market.features.disputes.questions import (
@@ -27,6 +26,7 @@ from gradmarket.market.features.disputes.questions import (
 from gradmarket.market.features.disputes.transcript import find_transcript_faults
 from gradmarket.market.features.log.merkle import MerkleTree
 from gradmarket.market.features.verify import VerdictCase, list_case_faults
+from gradmarket.market.manifest import Column, Manifest, Partition
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.signing import digest_struct, sign_digest

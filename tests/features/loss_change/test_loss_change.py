@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.features.loss_change import BLIND, CONVICTS, RISK, RUNS
 from gradmarket.market.job import JobSpec
+from gradmarket.market.manifest import Column, Manifest, Partition
 from gradmarket.market.terms import AuditState, ChangeVerdict, Digest, JobState, RoundState, TaskState
 from gradmarket.market.views.trust_views import ScoreView
 from gradmarket.market.wire.audit_messages import LARGEST_FALL, AuditAnswer, LossFall

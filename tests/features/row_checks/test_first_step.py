@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from gradmarket.data.pack import Cut, pack_dataset
-from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.manifest import Manifest
 from graphdoc import formats, tensors
 from requester.blobs.disk import DiskBlobs
 from requester.features.row_checks import compute_first_step

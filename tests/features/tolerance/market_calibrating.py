@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from gradmarket.market.features.tolerance import calibration
-from gradmarket.market.features.tolerance.calibration import Evidence
+from gradmarket.market.features import tolerance
+from gradmarket.market.features.tolerance import Evidence
 from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
 from requester.features.audits.auditor_claims import Claimed
 from requester.features.tolerance import calibrations
@@ -80,9 +80,9 @@ def allowed(market: MarketFixture, job: str = "") -> Allowed:
 
 def calibrate(market: MarketFixture, *classes: str, tau: float = 1e-5) -> None:
     """As trusted runs of these classes leave it: every pair of them may deviate by `tau` in each tensor."""
-    largest = {entry.name: tau / calibration.MARGIN for entry in LAYOUT.entries}
+    largest = {entry.name: tau / tolerance.MARGIN for entry in LAYOUT.entries}
     with market.context.begin() as work:
         family = calibrations.family_of(work.get_one(Job, market.job))
         for pair in combinations(sorted(classes), 2):
             row = calibrations.lock_calibration(work, family, pair, market.clock())
-            calibrations.store_evidence(work, row, Evidence(calibration.RUNS, largest), market.clock())
+            calibrations.store_evidence(work, row, Evidence(tolerance.RUNS, largest), market.clock())

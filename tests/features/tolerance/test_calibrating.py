@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.features.tolerance.calibration import LEAST, MARGIN, RUNS
+from gradmarket.market.features.tolerance import LEAST, MARGIN, RUNS
 from gradmarket.market.rules.verifiers.tolerance import sort_classes
 from gradmarket.market.terms import AuditState, CalibrationState, Hash, JobState
 from requester.features.audits import auditor_claims

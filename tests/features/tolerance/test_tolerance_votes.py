@@ -14,7 +14,7 @@ from gradmarket.market.gradient.payload import decode_tensors, encode_payload
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
-from gradmarket.market.wire.base import SKETCH_BYTES
+from gradmarket.market.wire import SKETCH_BYTES
 from gradmarket.market.wire.poll import Reveal
 from requester.store.tables import Earned, Reputation
 from tests.features.tolerance.market_calibrating import calibrate

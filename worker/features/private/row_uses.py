@@ -13,7 +13,6 @@ from secrets import token_bytes
 from typing import Final, Protocol
 
 from gradmarket.compute.held_rows import StepRows, Taken
-from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.private import row_budget, sampled_privacy
 from gradmarket.market.features.private.holder_budget import compute_epsilon
@@ -21,6 +20,7 @@ from gradmarket.market.features.private.holder_rows import draw_rows_by_chance
 from gradmarket.market.features.private.sampled_privacy import SampledSteps
 from gradmarket.market.fields import HashField
 from gradmarket.market.job import Publication
+from gradmarket.market.manifest import Manifest
 from gradmarket.market.model import sampling
 from gradmarket.market.step import RowPrivacy
 from gradmarket.market.terms import Digest, Hash

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from contracts.ledger import Ledger
 from gradmarket.market.errors import MarketError
-from gradmarket.market.features.vesting.pay_lock import PayLock
+from gradmarket.market.features.vesting import PayLock
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address, Units
 from worker.feature import WalletLine, WorkerFeature

@@ -8,7 +8,7 @@ from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.log.merkle import HASH_BYTES, count_levels
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire.base import ReplicaField, Wire
+from gradmarket.market.wire import ReplicaField, Wire
 from gradmarket.market.wire.hearing_messages import Asked, PutInHearing, SaidHeaders
 from graphdoc.encoding import Bytes
 

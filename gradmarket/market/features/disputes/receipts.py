@@ -13,7 +13,7 @@ from gradmarket.market.fields import AddressField, HashField, SignatureField
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import TASK_ENDED, Address, Hash, TaskId
-from gradmarket.market.wire.base import Wire
+from gradmarket.market.wire import Wire
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.hearing_messages import SILENCE, Number, PublishedHearing, name_dispute
 from gradmarket.market.wire.log_proofs import PublishedRestart

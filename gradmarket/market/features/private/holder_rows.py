@@ -7,7 +7,7 @@ import numpy as np
 from blake3 import blake3
 from pydantic import Field
 
-from gradmarket.market.wire.base import JobField, Wire
+from gradmarket.market.wire import JobField, Wire
 
 
 class Holding(Wire):

@@ -7,7 +7,7 @@ from pydantic import Field, ValidationError
 from gradmarket.market.errors import Refused
 from gradmarket.market.fields import HashField, SignatureField, first_fault, hex_bytes
 from gradmarket.market.job_parts import MOST_HOLDERS
-from gradmarket.market.wire.base import Wire
+from gradmarket.market.wire import Wire
 
 SEALED: Final = 2 * 32 + 16
 """Bytes of both of a holder's shares for another, sealed (secure_sums.key_agreement)."""

@@ -4,7 +4,7 @@
 
 Each tensor is compared relative to its own length, so one small tensor that was tampered with is not lost in a large
 whole. The second term is for tensors that consist of rounding errors only (a bias before BatchNorm). The thresholds
-come from honest runs of this pair of classes under this codec (tolerance.calibration), never from a guess: a pair that
+come from honest runs of this pair of classes under this codec (features.tolerance), never from a guess: a pair that
 was not calibrated does not agree. A group is a medoid with its neighbours, so two of its members are at most twice the
 threshold apart: where A is near B and B near C, A and C share a group only if both are near its medoid. A patient liar
 just under the threshold gains at most that much in a round.

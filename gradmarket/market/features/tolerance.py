@@ -1,11 +1,11 @@
-"""Derives the thresholds of `tolerance` from how far honest answers lie apart, and keeps the evidence for them.
+"""Tolerance: thresholds within which answers of different classes agree, from tasks that were computed twice.
 
     tau = 10 * the largest deviation seen, at least 10^-6
 
-There is one for each tensor, pair of determinism classes and codec. After n runs, at least the share b of all honest
+One per tensor, pair of determinism classes and codec. After n runs, at least the share b of all honest
 runs lies below the largest deviation seen, with confidence 1 - b^n (Wilks 1941): 59 runs give 95 % of runs at 95 %. The
 factor of ten comes on top. Lies deviate far more (docs/results/tolerance.md): the least of them, a 1 % backdoor,
-by 10^-2. Where honest noise would need a threshold over 5 * 10^-3, no threshold separates the two: the job is refused.
+by 10^-2. Where honest noise would need a threshold over 5 * 10^-3, no threshold separates them: the job is refused.
 """
 
 from collections import defaultdict
@@ -16,8 +16,33 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.errors import JobRefused
+from gradmarket.market.gradient.payload_layout import Layout
+from gradmarket.market.job_fields import JobFields
 from gradmarket.market.rules.verifiers.tolerance import Classes
 from gradmarket.market.terms import CalibrationState
+from gradmarket.market.wire import SKETCH_TENSORS
+
+
+def find_sketch_fault(spec: JobFields) -> str:
+    """Returns why this job cannot compare answers by sketches, the field first; empty where it can, or does not."""
+    if not spec.verifier.sketched:
+        return ""
+    if not spec.audited:
+        why = 'takes its thresholds from audited tasks: set audit, such as {"probability": 0.1}'
+    elif not spec.replication.replicas == spec.replication.max_replicas >= 2:
+        why = "has one wave: set replication.replicas and max_replicas alike, to 2 or more"
+    else:
+        return ""
+    return f"verifier: {spec.verifier.name} {why}"
+
+
+def check_tensor_count(layout: Layout) -> None:
+    """Raises JobRefused where answers have too many tensors for a reveal."""
+    tensors = len(layout.entries)
+    if tensors > SKETCH_TENSORS:
+        most = f"{tensors} tensors, and a sketch has {SKETCH_TENSORS} at most: take the verifier exact"
+        raise JobRefused("verifier", f"an answer has {most}")
+
 
 MARGIN: Final = 10.0
 LEAST: Final = 1e-6
