@@ -6,6 +6,7 @@ Under each number of threads, in reproducible and in native arithmetic; the envi
 import hashlib
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 import numpy as np
@@ -90,15 +91,17 @@ def compute_steps(model: nn.Module, rows: Tensor, targets: Tensor, reproducible:
     return hashed.hexdigest()
 
 
-def main(threads: list[int]) -> None:
-    torch.set_flush_denormal(True)
+def compute_all(threads: Sequence[int]) -> dict[str, list[str]]:
+    """Returns each model's digests by reproducible and by native arithmetic, by its name and the number of threads."""
     found = {}
+    torch.set_flush_denormal(True)
     for name, case in build_cases().items():
         for count in threads:
             torch.set_num_threads(count)
             found[f"{name}/{count}"] = [compute_steps(*case, reproducible) for reproducible in (True, False)]
-    print(json.dumps(found))
+    torch.set_flush_denormal(False)
+    return found
 
 
 if __name__ == "__main__":
-    main([int(given) for given in sys.argv[1:]])
+    print(json.dumps(compute_all([int(given) for given in sys.argv[1:]])))

@@ -1,7 +1,7 @@
 """A market of the test's own."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,24 @@ def market_ledger() -> Ledger:
     return unchained()
 
 
-@pytest.fixture
-def new_market(market_ledger: Ledger, new_database: NewDatabase) -> Iterator[NewMarket]:
+@contextmanager
+def open_markets(ledger: Ledger, database: NewDatabase) -> Iterator[NewMarket]:
+    """Closes at the end what it made."""
     with ExitStack() as stack:
 
         def make(**spec: Any) -> MarketFixture:
             folder = stack.enter_context(market_folder())
-            market = MarketFixture(Path(folder), market_ledger, new_database, **spec)
+            market = MarketFixture(Path(folder), ledger, database, **spec)
             stack.callback(market.close)
             return market
 
         yield make
+
+
+@pytest.fixture
+def new_market(market_ledger: Ledger, new_database: NewDatabase) -> Iterator[NewMarket]:
+    with open_markets(market_ledger, new_database) as made:
+        yield made
 
 
 @pytest.fixture

@@ -1,12 +1,14 @@
 """Whoever answered a referee has its signed receipt: a service that hides the answer, or the hearing, is convicted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from sqlalchemy import delete, select
 
+from contracts.ledger import Ledger
 from gradmarket.market.errors import NotFound, SignatureRefused
 from gradmarket.market.features.disputes.questions import HEARING_S
 from gradmarket.market.features.disputes.receipts import (
@@ -40,7 +42,9 @@ from requester.features.records.evidence_routes import evidence_of
 from requester.moves import judging
 from requester.store import in_hand, jobs
 from requester.store.tables import Job, Task
+from tests.databases import new_sqlite
 from tests.features.disputes.test_hearings import asked_of, bring, root_of, sign_answer, split, traced
+from tests.requester.conftest import open_markets
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import SimWorker
 
@@ -62,13 +66,26 @@ def say(market: MarketFixture, worker: SimWorker, body: bytes) -> KeptReceipt:
     return KeptReceipt(**fields, sides=asked.sides, roots=asked.roots, side=said.side, said=said.said)
 
 
-def hear(market: MarketFixture) -> tuple[PublishedEvidence, KeptReceipt, KeptReceipt]:
-    """The honest side answers, the liar does not, and the job goes to its end; the receipts of both that were given."""
-    honest, liar = split(market)
-    own, others = say(market, honest, root_of(honest, 3)), say(market, liar, b"nonsense")
-    market.drive()
-    market.play()
-    return show(market), own, others
+@dataclass(frozen=True)
+class Heard:
+    """The honest side answered, the liar did not, and the job went to its end; the receipts that both got."""
+
+    market: MarketFixture
+    evidence: PublishedEvidence
+    honest: KeptReceipt
+    liar: KeptReceipt
+
+
+@pytest.fixture(scope="module")
+def heard(market_ledger: Ledger) -> Iterator[Heard]:
+    """Tests only read it."""
+    with open_markets(market_ledger, new_sqlite) as new_market:
+        market = traced(new_market)
+        honest, liar = split(market)
+        own, others = say(market, honest, root_of(honest, 3)), say(market, liar, b"nonsense")
+        market.drive()
+        market.play()
+        yield Heard(market, show(market), own, others)
 
 
 def show(market: MarketFixture, task: int = -1) -> PublishedEvidence:
@@ -130,14 +147,14 @@ def prove(
 
 
 @pytest.mark.parametrize("logged", [True, False])
-def test_an_answer_that_a_service_hides_is_found_by_its_receipt_and_by_the_log(
-    new_market: NewMarket, logged: bool
-) -> None:
-    market = traced(new_market)
-    evidence, honest, liar = hear(market)
+def test_an_answer_that_a_service_hides_is_found_by_its_receipt_and_by_the_log(heard: Heard, logged: bool) -> None:
+    market, evidence = heard.market, heard.evidence
     (held,) = evidence.hearings or ()
-    assert prove(market, evidence, honest, liar).faults == ()
-    for receipt in (honest, liar):  # also where the same side loses: what it answered is hidden all the same
+    assert prove(market, evidence, heard.honest, heard.liar).faults == ()
+    for receipt in (
+        heard.honest,
+        heard.liar,
+    ):  # also where the same side loses: what it answered is hidden all the same
         silenced = rule_silence(market, held, receipt.side)
         hidden = evidence.model_copy(update={"hearings": (silenced,)})
         signer = market.context.signer_address
@@ -148,20 +165,17 @@ def test_an_answer_that_a_service_hides_is_found_by_its_receipt_and_by_the_log(
         assert f"the answer of {receipt.side} is hidden" in by_receipt.faults[-1].detail
 
 
-def test_a_side_that_is_shown_its_answer_and_ruled_silent_is_contradicted_by_its_receipt(new_market: NewMarket) -> None:
-    market = traced(new_market)
-    evidence, honest, _ = hear(market)
+def test_a_side_that_is_shown_its_answer_and_ruled_silent_is_contradicted_by_its_receipt(heard: Heard) -> None:
+    market, evidence, honest = heard.market, heard.evidence, heard.honest
     (held,) = evidence.hearings or ()
     ruled = held.model_copy(update={"ruling": rule_silence(market, held, honest.side).ruling})
     assert "lost by silence" in judge(market, honest, evidence.model_copy(update={"hearings": (ruled,)})).fault
     assert judge(market, honest, evidence) == ("", "")
 
 
-def test_a_hearing_that_a_service_hides_is_found_by_its_leaf_and_by_each_receipt(new_market: NewMarket) -> None:
-    market = traced(new_market)
-    evidence, honest, _ = hear(market)
-    hidden = evidence.model_copy(update={"hearings": None})
-    by_leaf, by_receipt = prove(market, hidden, honest).faults
+def test_a_hearing_that_a_service_hides_is_found_by_its_leaf_and_by_each_receipt(heard: Heard) -> None:
+    hidden = heard.evidence.model_copy(update={"hearings": None})
+    by_leaf, by_receipt = prove(heard.market, hidden, heard.honest).faults
     assert "the log has a hearing of" in by_leaf.detail
     assert "is hidden" in by_receipt.detail
 
@@ -191,28 +205,24 @@ def test_an_answer_that_is_brought_again_gets_the_same_receipt_and_another_answe
             bring(market, honest, refused, len(body), receive)
 
 
-def test_sides_that_got_less_time_than_their_offer_gives_are_found(new_market: NewMarket) -> None:
-    market = traced(new_market)
-    evidence, _honest, _liar = hear(market)
-    (held,) = evidence.hearings or ()
-    hurried = evidence.model_copy(update={"hearings": (held.model_copy(update={"answer_s": 1}),)})
-    assert "its sides had 1 s for an answer" in prove(market, hurried).faults[0].detail
+def test_sides_that_got_less_time_than_their_offer_gives_are_found(heard: Heard) -> None:
+    (held,) = heard.evidence.hearings or ()
+    hurried = heard.evidence.model_copy(update={"hearings": (held.model_copy(update={"answer_s": 1}),)})
+    assert "its sides had 1 s for an answer" in prove(heard.market, hurried).faults[0].detail
 
 
 @pytest.mark.parametrize(("change", "why"), [("at", "was taken at 1: its receipt"), ("run", "is hidden")])
-def test_a_receipt_counts_for_one_hearing_and_one_time(new_market: NewMarket, change: str, why: str) -> None:
+def test_a_receipt_counts_for_one_hearing_and_one_time(heard: Heard, change: str, why: str) -> None:
     """A side's clock rests on the signed time, and no later hearing of the same answers covers a hidden one."""
-    market = traced(new_market)
-    evidence, receipt, _ = hear(market)
+    market, evidence, receipt = heard.market, heard.evidence, heard.honest
     assert judge(market, receipt, evidence) == ("", "")
     other = sign(market, receipt.model_copy(update={change: 1}))
     assert why in judge(market, other, evidence).fault
 
 
 @pytest.mark.parametrize("change", ["signature", "said", "roots", "run", "at", "job"])
-def test_a_receipt_that_nobody_signed_convicts_nobody(new_market: NewMarket, change: str) -> None:
-    market = traced(new_market)
-    evidence, receipt, _ = hear(market)
+def test_a_receipt_that_nobody_signed_convicts_nobody(heard: Heard, change: str) -> None:
+    market, evidence, receipt = heard.market, heard.evidence, heard.honest
     domain = market.context.domain
     other = {"said": Hash(bytes(32)), "roots": receipt.roots[::-1], "run": 1, "at": 1, "job": 7}
     forged = receipt.model_copy(update={change: other.get(change, b"")})
@@ -226,9 +236,8 @@ def test_a_receipt_that_nobody_signed_convicts_nobody(new_market: NewMarket, cha
     assert prove(market, evidence, forged).faults == ()
 
 
-def test_a_task_that_a_service_leaves_out_is_a_fault_by_each_receipt_of_its_job(new_market: NewMarket) -> None:
-    market = traced(new_market)
-    evidence, receipt, _ = hear(market)
+def test_a_task_that_a_service_leaves_out_is_a_fault_by_each_receipt_of_its_job(heard: Heard) -> None:
+    market, evidence, receipt = heard.market, heard.evidence, heard.honest
     assert prove(market, evidence, receipt).faults == ()
     (fault,) = prove(market, None, receipt).faults
     assert fault.about == f"task {receipt.task}"
@@ -240,10 +249,9 @@ def test_a_task_that_a_service_leaves_out_is_a_fault_by_each_receipt_of_its_job(
 
 @pytest.mark.parametrize(("later_s", "ended", "excused"), [(0, False, True), (-3600, False, False), (0, True, False)])
 def test_answers_before_a_restore_that_the_log_admits_may_be_lost_but_for_those_of_hearings_that_it_has(
-    new_market: NewMarket, later_s: int, ended: bool, excused: bool
+    heard: Heard, later_s: int, ended: bool, excused: bool
 ) -> None:
-    market = traced(new_market)
-    _, receipt, _ = hear(market)
+    market, receipt = heard.market, heard.honest
     with market.context.begin() as work:
         leaf_rows.append_leaves(work, work.get_one(Job, market.job))
         whole = leaf_rows.count_leaves(work, market.job)
@@ -279,13 +287,9 @@ def test_a_failed_split_vote_without_a_hearing_differs_from_a_hidden_hearing(
 
 
 @pytest.mark.parametrize("own_node", [True, False])
-def test_a_referee_that_only_the_market_s_own_node_names_is_said_to_be_unseen(
-    new_market: NewMarket, own_node: bool
-) -> None:
-    market = traced(new_market)
-    evidence, receipt, _ = hear(market)
-    proven = prove(market, evidence, receipt, own_node=own_node)
-    signer = market.context.signer_address
+def test_a_referee_that_only_the_market_s_own_node_names_is_said_to_be_unseen(heard: Heard, own_node: bool) -> None:
+    proven = prove(heard.market, heard.evidence, heard.honest, own_node=own_node)
+    signer = heard.market.context.signer_address
     assert (
         f"whether {signer} is the job's referee: the market's own node says so (--rpc)" in proven.unseen
     ) is not own_node

@@ -27,9 +27,11 @@ from requester.store.locks import lock_row
 from requester.store.tables import Job
 from tests.features.auditors.test_panels import TWO
 from tests.features.disputes.test_auditors_heard import answer_as_auditor, differ
-from tests.features.disputes.test_hearing_receipts import hear, judge, show
+from tests.features.disputes.test_hearing_receipts import Heard, heard, judge, show
 from tests.features.disputes.test_hearings import root_of, say, split, traced
 from tests.requester.market_fixture import MarketFixture
+
+__all__ = ["heard"]
 
 NewMarket = Callable[..., MarketFixture]
 
@@ -50,12 +52,9 @@ def prove(market: MarketFixture, evidence: PublishedEvidence, more: Sequence[Has
 
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("shown", [False, True])
-def test_a_hearing_is_found_by_its_leaf_in_either_order_of_its_sides(
-    new_market: NewMarket, turned: bool, shown: bool
-) -> None:
+def test_a_hearing_is_found_by_its_leaf_in_either_order_of_its_sides(heard: Heard, turned: bool, shown: bool) -> None:
     """Also beside the one that is shown, as a service would hold a second one with another end."""
-    market = traced(new_market)
-    evidence, _, _ = hear(market)
+    market, evidence = heard.market, heard.evidence
     (held,) = evidence.hearings or ()
     sides = held.sides[::-1] if turned else held.sides
     leaf = Hash(hash_leaf(encode_hearing(evidence.offer_digest, *sides, None)))
@@ -183,10 +182,9 @@ def test_hearings_of_one_pair_in_several_runs_of_a_panel_have_leaves_of_their_ow
     assert [why in detail for why, detail in zip(expected, found, strict=True)] == [True] * len(expected)
 
 
-def test_a_referee_that_judged_other_classes_by_bits_or_held_too_little_is_found(new_market: NewMarket) -> None:
+def test_a_referee_that_judged_other_classes_by_bits_or_held_too_little_is_found(heard: Heard) -> None:
     """Honest sides of two classes differ in their bits; and who holds no operation's values convicts no liar."""
-    market = traced(new_market)
-    evidence, _, _ = hear(market)
+    market, evidence = heard.market, heard.evidence
     (held,) = evidence.hearings or ()
     replicas = [one.model_copy(update={"determinism_class": f"class {n}"}) for n, one in enumerate(evidence.replicas)]
     apart = evidence.model_copy(update={"replicas": tuple(replicas)})
