@@ -17,7 +17,7 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import Downlink, ReadyModel
+from gradmarket.market.job_parts import ReadyModel
 from gradmarket.market.model import arguments
 from gradmarket.market.printable import find_text_fault
 from gradmarket.market.step import InnerOptimizer, LocalStep
@@ -36,7 +36,12 @@ def check_job_spec(spec: JobSpec) -> None:
         raise JobRefused("name", why)
     _check_plugin("uplink.codec", lambda: load_codec(spec.uplink.codec))
     configure_aggregator(spec.aggregator.name, spec.aggregator.settings, spec.tasks_needed, spec.sizes.most)
-    _takes_updates(spec.downlink)
+    own = {"downlink.codec": spec.downlink.codec} if spec.downlink.small else {}
+    first = {} if spec.downlink.first is None else {"downlink.first.codec": spec.downlink.first.codec}
+    for field, codec in (own | first).items():
+        _check_plugin(field, partial(load_codec, codec))
+        if not load_codec(codec).GRADIENTS_ONLY:
+            raise JobRefused(field, f"{codec} rounds buffers too: take fp32, or a codec for gradients like int8")
     move_of(spec)
     if isinstance(spec.step, LocalStep):
         build_optimizer_step("step.optimizer", spec.step.optimizer)
@@ -64,16 +69,6 @@ def move_of(spec: JobSpec, number: int = 0) -> OptimizerStep:
     """Returns the job's optimizer step of a round. Raises JobRefused if optimizer or settings are unknown."""
     packed = load_codec(spec.downlink.codec_of(spec.rounds_before + number)) if spec.downlink.small else None
     return replace(build_optimizer_step("optimizer", spec.optimizer), downlink=packed)
-
-
-def _takes_updates(downlink: Downlink) -> None:
-    """Raises JobRefused where a codec of updates is unknown, or none for gradients."""
-    own = {"downlink.codec": downlink.codec} if downlink.small else {}
-    first = {"downlink.first.codec": downlink.first.codec} if downlink.first is not None else {}
-    for field, name in (own | first).items():
-        _check_plugin(field, partial(load_codec, name))
-        if not load_codec(name).GRADIENTS_ONLY:
-            raise JobRefused(field, f"{name} rounds buffers too: take fp32, or a codec for gradients like int8")
 
 
 def build_optimizer_step(field: str, wanted: InnerOptimizer) -> OptimizerStep:

@@ -63,17 +63,13 @@ def quick_mean(vectors: Sequence[Vector], bound: float, mean: Vector) -> Iterato
         raise PayloadRefused(f"a quick mean is of 1 to {FEW} vectors, not {len(vectors)}")
     limit, pieces = math.ldexp(1.0, range_exponent(bound)), list(iterate_chunks(mean.size, STEP))
     statuses = np.empty(len(pieces), np.int64)
-    rows = tuple(islice(cycle(_of_one_kind(vectors)), FEW))  # always the same number, so that the loop is compiled once
+    # always as many of one kind, so that the loop is compiled once: copies, where some are read-only and others are not
+    kinds = {(vector.flags.writeable, vector.flags.aligned, vector.flags.c_contiguous) for vector in vectors}
+    rows = tuple(islice(cycle(vectors if len(kinds) == 1 else map(np.array, vectors)), FEW))
     mean_of_few(rows, len(vectors), limit, np.empty(STEP), statuses, mean)
     if OUTSIDE in statuses:
         raise PayloadRefused(OUT_OF_RANGE.format(limit))
     return (part for part, status in zip(pieces, statuses, strict=True) if status == ROUNDED)
-
-
-def _of_one_kind(vectors: Sequence[Vector]) -> Sequence[Vector]:
-    """Returns vectors that a compiled loop takes as one kind: copies, where some are read-only and others are not."""
-    kinds = {(vector.flags.writeable, vector.flags.aligned, vector.flags.c_contiguous) for vector in vectors}
-    return vectors if len(kinds) == 1 else [np.array(vector) for vector in vectors]
 
 
 def _check_range(part: Vector, limit: float) -> None:

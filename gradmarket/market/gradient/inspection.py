@@ -87,7 +87,7 @@ class Inspection:
             if section.gradient:
                 self._squares.extend(iterate_square_sums(shard[section.part]))
             else:
-                self._largest = _choose_larger(self._largest, float(np.abs(shard[section.part]).max()))
+                self._largest = float(np.maximum(self._largest, float(np.abs(shard[section.part]).max())))
         self._loss = float(shard[0]) if index == 0 else self._loss
 
     def see_weight(self, weight: float) -> None:
@@ -114,10 +114,6 @@ def inspect_shards(layout: Layout, shards: Iterable[tuple[int, Vector]], norm_bo
     for index, shard in shards:
         inspection.inspect_shard(index, shard)
     return inspection.verdict()
-
-
-def _choose_larger(first: float, second: float) -> float:
-    return math.nan if math.isnan(first) or math.isnan(second) else max(first, second)
 
 
 MARGINS: Final = tuple(4.0**power for power in range(-8, 0))

@@ -57,9 +57,9 @@ UNANSWERED: Final = frozenset(
 def find_returners(replicas: Sequence[tuple[Address, ReplicaState, StepFault | None]]) -> frozenset[Address]:
     """Returns the workers of an attempt's replicas that may have a lease of it once more."""
     leases = Counter(worker for worker, _state, _fault in replicas)
-    barred = {worker for worker, state, fault in replicas if not _may_return(state, fault)}
+    barred = {
+        worker
+        for worker, state, fault in replicas
+        if state not in UNANSWERED or (fault is not None and fault.kind in OF_THE_JOB)
+    }
     return frozenset(worker for worker, count in leases.items() if count < MOST and worker not in barred)
-
-
-def _may_return(state: ReplicaState, fault: StepFault | None) -> bool:
-    return state in UNANSWERED and (fault is None or fault.kind not in OF_THE_JOB)
