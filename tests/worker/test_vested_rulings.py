@@ -1,10 +1,12 @@
 """Rulings on locked pay: `wallet case examine | rule` decides a case, and `wallet verify` explains a burn."""
 
 import json
+import sys
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from subprocess import PIPE, STDOUT, Popen
 from typing import Any
 
 import pytest
@@ -19,9 +21,10 @@ from gradmarket.compute.executor import Executor
 from gradmarket.demo.cheat import wrap_with_cheat
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
+from gradmarket.market.features.disputes.questions import DisputeAnswer, Question, Reply, digest_reply
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Ruling
-from gradmarket.market.signing import address_of, digest_struct, sign_digest
+from gradmarket.market.signing import Domain, address_of, digest_struct, sign_digest
 from gradmarket.market.stakes import compute_accusation_event
 from gradmarket.market.terms import Address, Amount, Digest, Hash, ReplicaState, TaskState, Units
 from gradmarket.market.wire.evidence import PublishedAccusation, PublishedAudit, PublishedBallot, PublishedEvidence
@@ -31,9 +34,11 @@ from gradmarket.runner import Runner
 from tests.kit.worker_context import fund_job
 from tests.lanes import FULL, leave_to_full
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
+from tests.patience import PATIENCE_S
 from tests.worker.conftest import SPEC, MakeContext, published_as
 from tests.worker.fake_market import PRICE, FakeMarket
 from worker import durable, wallet
+from worker.features.disputes.hearing_client import _bring, ask_referee, connect_to_referee
 from worker.features.stakes import examine
 from worker.markets.loop import Loop
 from worker.money import known_chains
@@ -257,6 +262,75 @@ def test_a_validator_of_another_class_decides_by_the_dispute_that_it_heard(burnt
     done = pay.as_validator("examine", case, "--rule", "--heard", heard)
     assert list_rulings(done) == [("examined", guilty), ("decided", None)]
     assert pay.unpaid == (0 if guilty else VEST)
+
+
+class DisputeProcesses:
+    """Commands of `gradmarket wallet dispute` about a burnt pay's answer, as processes of their own."""
+
+    def __init__(self, pay: BurntPay) -> None:
+        self.pay, self.running = pay, list[Popen[str]]()
+
+    def start(self, key: PrivateKey, verb: str, *words: str) -> Popen[str]:
+        folder = self.pay.folder / address_of(key)
+        durable.write_file_atomically(folder / wallet.PLAIN, key.to_bytes().hex().encode())
+        line = [sys.executable, "-m", "gradmarket", "wallet", "dispute", verb, self.pay.market.publication.job]
+        line += [str(self.pay.record.lease.task), *words, "--market", self.pay.url, "--data", str(folder), "--json"]
+        self.running.append(Popen(line, stdout=PIPE, stderr=STDOUT, text=True))
+        return self.running[-1]
+
+    def __enter__(self) -> "DisputeProcesses":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in self.running:
+            one.kill()
+            one.communicate()
+
+
+def lose_at_once(url: str, domain: Domain, key: PrivateKey) -> None:
+    """Brings an answer that cannot hold, and fetches the ruling."""
+    side, body = address_of(key), b"nonsense"
+    with closing(connect_to_referee(url, lambda _seconds: False)) as referee:
+        asked = ask_referee(referee)
+        dispute = name_dispute(asked.offer, asked.sides, asked.roots)
+        question = Question(asked.asked, asked.level, asked.place).digest(dispute, asked.number)
+        struct = DisputeAnswer(dispute, side, asked.number, question, digest_reply(body))
+        _bring(referee, Reply(side, asked.number, body, sign_digest(key, digest_struct(domain, struct))))
+        ruling = ask_referee(referee, asked.number, side).ruling
+    assert ruling is not None
+    assert ruling.wrong == (side,)
+
+
+@FULL
+@pytest.mark.parametrize("lies", [False, True])
+def test_a_case_is_decided_by_the_file_of_a_dispute_that_real_processes_heard(
+    make_burnt_pay: MakeBurntPay, worker_key: PrivateKey, lies: bool
+) -> None:
+    """The side whose answer the task does not come out as has nothing to defend; the other one answers."""
+    pay = make_burnt_pay(lies)
+    found, stands, to = pay.right if lies else FOUND, PrivateKey(bytes([9]) * 32), pay.folder / "ruling.json"
+    honest, liar = (stands, worker_key) if lies else (worker_key, stands)
+    case = pay.accuse(found)
+    pay.publish(case, found)
+    with DisputeProcesses(pay) as processes:
+        named = ("--side", pay.me, "--side", STANDS_FOR_AUDIT, "--port", "0", "--to", str(to))
+        referee = processes.start(pay.judge, "judge", *named)
+        assert referee.stdout is not None
+        url = json.loads(referee.stdout.readline())["url"]
+        for_nothing = processes.start(liar, "answer", "--referee", url)
+        assert "there is nothing to defend" in for_nothing.communicate(timeout=PATIENCE_S)[0]
+        defends = processes.start(honest, "answer", "--referee", url, "--referee-key", address_of(pay.judge))
+        assert defends.stdout is not None
+        assert json.loads(defends.stdout.readline())["event"] == "asked"
+        lose_at_once(url, pay.job.ledger.domain(), liar)
+        for one in (defends, referee):
+            assert address_of(liar) + " is wrong" in one.communicate(timeout=PATIENCE_S)[0]
+            assert one.returncode == 0
+    done = pay.as_validator("examine", case, "--rule", "--heard", str(to))
+    assert list_rulings(done) == [("examined", lies), ("decided", None)]
+    assert pay.unpaid == (0 if lies else VEST)
+    other = pay.as_validator("examine", case, "--heard", str(to), by=stands)
+    assert (other.exit_code, "did not rule so" in other.stderr) == (2, True)
 
 
 def test_a_hearing_of_others_or_without_one_loser_decides_no_case(burnt_pay: BurntPay, new_key: NewKey) -> None:
