@@ -293,7 +293,8 @@ def open_store(settings: RequesterSettings) -> S3Blobs:
     """Opens the bucket of the settings; creates it where it is missing."""
     own = str(settings.s3_endpoint) if settings.s3_endpoint else None
     public = str(settings.s3_public_endpoint) if settings.s3_public_endpoint else own
-    store = _build_client(own, settings.s3_region)
+    session = boto3.session.Session()  # reads its descriptions of S3 once
+    store = _build_client(session, own, settings.s3_region)
     try:
         with _translate_errors():
             store.head_bucket(Bucket=settings.s3_bucket)
@@ -306,10 +307,10 @@ def open_store(settings: RequesterSettings) -> S3Blobs:
         with _translate_errors():
             store.create_bucket(Bucket=settings.s3_bucket, **place)
     spool = DiskBlobs(settings.data / "spool", to_stay=False, unfinished=settings.unfinished_bytes)
-    return S3Blobs(store, _build_client(public, settings.s3_region), settings.s3_bucket, spool)
+    return S3Blobs(store, _build_client(session, public, settings.s3_region), settings.s3_bucket, spool)
 
 
-def _build_client(endpoint: str | None, region: str) -> Any:
+def _build_client(session: boto3.session.Session, endpoint: str | None, region: str) -> Any:
     """Returns a client with the environment's proxy and trust, like every client of the service."""
     place = urlsplit(endpoint or f"https://s3.{region}.amazonaws.com")
     proxy = proxy_of(place.scheme, place.hostname or "", place.port)
@@ -324,5 +325,5 @@ def _build_client(endpoint: str | None, region: str) -> Any:
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
-    session, trust = boto3.session.Session(), find_authorities()
-    return session.client("s3", endpoint_url=endpoint, region_name=region, config=config, verify=trust)
+    verify = find_authorities()
+    return session.client("s3", endpoint_url=endpoint, region_name=region, config=config, verify=verify)

@@ -30,7 +30,7 @@ class Served:
         return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_S)
 
     def ready(self) -> httpx.Response:
-        return httpx.get(f"{self.url}/v1/ready", timeout=PATIENCE_S)
+        return httpx.get(f"{self.url}/v1/ready", timeout=PATIENCE_S, verify=False)
 
     def lines(self) -> list[dict[str, Any]]:
         """Returns its log as JSON, without a line it is still writing."""
