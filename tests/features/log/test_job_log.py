@@ -1,11 +1,14 @@
 """The log of a job: every record is a leaf, leaves stay, and a service that shows two histories is found."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from threading import Event
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import select, text
 
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.job_log import ConsistencyProof, LeafProof
@@ -15,9 +18,13 @@ from gradmarket.market.signing import digest_struct, sign_digest
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.log_proofs import LeafHashes, LeafKind, PublishedHead
 from requester.app import create_app
+from requester.context import Context
 from requester.features.log.leaf_rows import LogLeaf, append_leaves
+from requester.moves.task_attempts import build_task
 from requester.store.tables import Earned, Job, Replica, Round, Task, Wave
+from tests.databases import BOTH
 from tests.lanes import FULL, leave_to_full
+from tests.patience import PATIENCE_S, wait_for, wait_until
 from tests.requester.market_fixture import MarketFixture
 
 NewMarket = Callable[..., MarketFixture]
@@ -132,3 +139,34 @@ def test_an_empty_log_is_a_404_that_names_its_first_batch(market: MarketFixture,
     answer = api.get(f"/v1/jobs/{market.job}/log")
     assert answer.status_code == 404
     assert "first batch" in answer.text
+
+
+@BOTH
+def test_two_services_that_extend_one_log_at_once_skip_no_place_and_fill_none_twice(market: MarketFixture) -> None:
+    """The first commits once the second one waits for it: leaves of both come one after another."""
+    write_log(market)
+    contexts, appended = (market.context, market.another()), Event()
+
+    def issue(context: Context, attempt: int, first: bool) -> None:
+        if not first:
+            wait_for(appended)
+        with context.begin() as work:
+            job = work.get_one(Job, market.job)
+            work.add(build_task(context, job, work.get_one(Round, (job.id, 0)), 0, attempt, market.clock.now))
+            work.flush()
+            append_leaves(work, job)
+            appended.set()
+            if first and work.shared:  # on SQLite the second one cannot begin before the first commits
+                wait_until(lambda: work.session.scalar(text("SELECT count(*) FROM pg_locks WHERE NOT granted")))
+
+    with ThreadPoolExecutor() as both:
+        for done in [both.submit(issue, context, 7 + n, n == 0) for n, context in enumerate(contexts)]:
+            done.result(PATIENCE_S)
+    with market.reading() as reader:
+        rows = reader.session.scalars(
+            select(LogLeaf).where(LogLeaf.job_id == market.job).order_by(LogLeaf.number)
+        ).all()
+    assert [row.number for row in rows] == list(range(len(rows)))
+    offers = [row.about for row in rows if row.kind == LeafKind.OFFER]
+    assert sorted(offers) == sorted(task.id for task in market.tasks())
+    assert [about.rsplit("-", 1)[1] for about in offers[-2:]] == ["7", "8"]
