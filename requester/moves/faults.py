@@ -52,10 +52,12 @@ def somebody_comes(context: Context, reader: RowReader, hand: TaskInHand) -> boo
 def reopen_task(context: Context, work: Work, hand: TaskInHand) -> None:
     """Opens the task again, since a place in its wave is free; a backup of the task takes that place.
 
-    A task that was called off ends instead.
+    A task that was called off ends instead: after the end of its job an event tells of that, with which it is logged.
     """
     task = hand.task
     if cancel_if_idle(context, work, hand):
+        if task.state == TaskState.CANCELLED and hand.job.ended_at is not None:
+            record_event(work, task.job_id, "task_cancelled", context.clock(), task=task.id, round=task.round)
         return
     task.backups = max(0, task.backups - 1)
     if task.state == TaskState.COMMITTING:

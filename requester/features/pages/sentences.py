@@ -29,6 +29,7 @@ _TEXTS: Final[Mapping[str, tuple[str, str]]] = {
     "split": ("plain", "Answers to a task differ; {more} more workers are asked."),
     "task_failed": ("bad", "A task failed: {reason}"),
     "task_reissued": ("plain", "Task {task} of round {round} is given out again (attempt {attempt})."),
+    "task_cancelled": ("plain", "Nobody works on a task of round {round} any more."),
     "audit_passed": ("good", "An audit confirmed a task of round {round}."),
     "audit_failed": ("bad", "An audit found a wrong answer."),
     "referral_settled": ("plain", "An audit settled a task of round {round} before anything was accepted."),

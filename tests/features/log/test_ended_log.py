@@ -11,7 +11,7 @@ from gradmarket.market.features.disputes.questions import HEARING_S
 from gradmarket.market.features.log.job_log import encode_attempt
 from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import LogHead
-from gradmarket.market.terms import TASK_OVER, Amount, Hash, JobState, ReplicaId, TaskState
+from gradmarket.market.terms import TASK_ENDED, TASK_OVER, Amount, Hash, JobState, ReplicaId, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedTask
 from gradmarket.market.wire.log_proofs import LeafKind, PublishedHead
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord
@@ -116,6 +116,19 @@ def test_the_first_attempt_of_a_round_that_the_market_hides_is_found_in_the_log(
     leaves = [Hash(hash_leaf(encode_attempt(1, 0, 0, 2)))]
     (hidden,) = (fault for fault in prove(market, leaves).faults if "none is listed" in fault.detail)
     assert hidden.about == "attempt 0 at task 0 of round 1"
+
+
+def test_a_task_whose_lease_ends_after_its_job_is_logged_as_cancelled(new_market: NewMarket) -> None:
+    """No event tells of that otherwise, and nothing is settled any more."""
+    market = new_market(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
+    worker = market.worker()
+    market.gather(worker)
+    end(market)
+    market.drive()
+    assert market.tasks()[0].state not in TASK_ENDED
+    market.lapse(market.task().offer.lease_seconds + 1.0)
+    assert market.tasks()[0].state is TaskState.CANCELLED
+    assert prove(market, [leaf.hash for leaf in list_logged(market)]).faults == ()
 
 
 @pytest.mark.parametrize("silent", [False, True])
