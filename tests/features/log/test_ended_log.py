@@ -24,9 +24,10 @@ from requester.moves import ending
 from requester.store import jobs
 from requester.store.locks import lock_row
 from requester.store.tables import Earned, Job, Task
-from tests.features.auditors.test_panels import TWO, sit
+from tests.features.auditors.test_panels import TWO, panel, sit
 from tests.features.disputes.test_auditors_heard import answer_as_auditor, two_auditors
 from tests.features.disputes.test_hearings import root_of, say, split, traced
+from tests.requester.market_auditor import audits_of
 from tests.requester.market_fixture import MarketFixture
 
 NewMarket = Callable[..., MarketFixture]
@@ -143,6 +144,26 @@ def test_what_happens_to_a_job_after_its_end_is_logged_with_its_event(new_market
     assert {LeafKind.HEARING, LeafKind.ANSWERS, LeafKind.RULING} <= {leaf.kind for leaf in list_logged(market)}
     proven = prove(market, [leaf.hash for leaf in list_logged(market)])
     assert (proven.faults, [line for line in proven.unseen if "not in the log" in line]) == ((), [])
+
+
+def test_seals_that_no_batch_logged_yet_are_in_the_head_that_the_job_ends_with(new_market: NewMarket) -> None:
+    """Of a running job they may not be: nobody audits one."""
+    market = new_market(audit=TWO, rounds=9)
+    for _ in range(3):
+        market.worker()
+    market.until(lambda: audits_of(market))
+    sit(*panel(market, None, None))
+    market.until(lambda: market.tasks(Task.state == TaskState.FINAL), *market.workers)
+    assert market.state() == JobState.RUNNING
+    with market.context.reading() as reader:
+        shown = evidence_of(reader, reader.get_one(Task, market.tasks(Task.state == TaskState.FINAL)[0].id)).audit
+    assert shown is not None
+    assert shown.panel
+    assert not list_logged(market)
+    end(market)
+    logged = list_logged(market)
+    assert [leaf.kind for leaf in logged].count(LeafKind.SEAL) >= 2
+    assert prove(market, [leaf.hash for leaf in logged]).faults == ()
 
 
 def test_a_panel_s_seals_and_hearing_after_the_batch_of_its_task_s_pay_are_no_faults_and_left_out_ones_are(
