@@ -99,17 +99,13 @@ def check_database(settings: RequesterSettings, path: Path) -> CheckResult:
     file = path / "gradmarket.sqlite"
     if not file.exists():
         return CheckResult("database", "none yet; the service makes it")
-    return _check_database_file(file)
-
-
-def _check_database_file(path: Path) -> CheckResult:
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as rows:
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as rows:
             (result,) = rows.execute("PRAGMA quick_check").fetchone()
     except sqlite3.Error as error:
         result = str(error)
     fix = "" if result == "ok" else "come back from a copy: `gradmarket restore`, see docs/operations.md"
-    return CheckResult("database", f"{path}: {result}", fix)
+    return CheckResult("database", f"{file}: {result}", fix)
 
 
 def check_broker(settings: RequesterSettings) -> Iterator[CheckResult]:

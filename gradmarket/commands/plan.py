@@ -311,10 +311,18 @@ def _print_forecast(expected: Forecast, assumed: Assumed) -> None:
         lean = "any" if row.unseen_push is None else f"{row.unseen_push:.3g}"
         table.add_row(f"{row.colluding:.0%}", *odds, caught, f"{row.compute:.2f}", lean)
     terminal.print_table(table)
-    terminal.print_table(_build_gains_table(expected))
+    # a table of a ring's gains under the job's plan and under others, a line each
+    table = Table("plan", "compute", *(f"{row.colluding:.0%}: wrong, shares, lies" for row in expected.rows))
+    for name, rows in (("this job", expected.rows), *((other.plan, other.rows) for other in expected.others)):
+        table.add_row(name, f"{rows[0].compute:.2f}", *map(_describe_gain, rows))
+    terminal.print_table(table)
     echo_text(GAINS)
     if expected.played is not None:
-        terminal.print_table(_build_played_table(expected, expected.played))
+        # a table of the tasks that rings left wrong, a line for each kind of ring
+        table = Table("ring of proven workers", *(f"{row.colluding:.0%}: wrong" for row in expected.rows))
+        for ring in expected.played.rings:
+            table.add_row(RINGS[ring.ring], *map(_describe_interval, ring.wrong))
+        terminal.print_table(table)
         echo_text(_describe_played(expected.played))
     if expected.returning is not None:
         echo_text(
@@ -349,22 +357,6 @@ def _print_scored_forecast(expected: ScoredForecast) -> None:
         f"cleared before {expected.trusted_runs} trusted runs are there. No figure can be given for what follows the "
         f"task's rows, which no score sees: {expected.not_seen} (measured in docs/results/loss_change.md)."
     )
-
-
-def _build_gains_table(expected: Forecast) -> Table:
-    """Returns a table of a ring's gains under the job's plan and under others, a line each."""
-    table = Table("plan", "compute", *(f"{row.colluding:.0%}: wrong, shares, lies" for row in expected.rows))
-    for name, rows in (("this job", expected.rows), *((other.plan, other.rows) for other in expected.others)):
-        table.add_row(name, f"{rows[0].compute:.2f}", *map(_describe_gain, rows))
-    return table
-
-
-def _build_played_table(expected: Forecast, played: PlayedRings) -> Table:
-    """Returns a table of the tasks that rings left wrong, a line for each kind of ring."""
-    table = Table("ring of proven workers", *(f"{row.colluding:.0%}: wrong" for row in expected.rows))
-    for ring in played.rings:
-        table.add_row(RINGS[ring.ring], *map(_describe_interval, ring.wrong))
-    return table
 
 
 def _describe_interval(wrong: Interval) -> str:

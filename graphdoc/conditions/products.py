@@ -39,15 +39,12 @@ def _check_attention(arguments: Sequence[Any]) -> None:
     if mask is not None:
         causal = arguments[5]
         refuse_unless(not causal, "it has a mask and is causal")
-        _check_mask(mask, (*query.shape[:-1], key.shape[-2]))
-
-
-def _check_mask(mask: Any, scores: Sequence[int]) -> None:
-    rank = len(mask.shape)
-    fits = 2 <= rank <= len(scores) and all(
-        size in (1, score) for size, score in zip(mask.shape, scores[-rank:], strict=True)
-    )
-    refuse_unless(fits, "its mask is not of its scores' shape")
+        scores = (*query.shape[:-1], key.shape[-2])
+        rank = len(mask.shape)
+        fits = 2 <= rank <= len(scores) and all(
+            size in (1, score) for size, score in zip(mask.shape, scores[-rank:], strict=True)
+        )
+        refuse_unless(fits, "its mask is not of its scores' shape")
 
 
 def _check_linear(arguments: Sequence[Any]) -> None:

@@ -141,18 +141,13 @@ def state_before(context: Context, job_id: str, before: Version) -> LiveState:
         with context.blobs.mapped(version.parameters) as model, context.blobs.mapped(memory) as held:
             context.states.make_room(2 * len(model) + len(held), limit)
             live = load_live_state(model, held, version, start, limit, folder)
-    _replay_rounds(context, live, rounds, versions[done + 1 :])
-    return live
-
-
-def _replay_rounds(context: Context, state: LiveState, rounds: Sequence[MergeInputs], after: Sequence[Version]) -> None:
-    """Merges rounds again. Raises Conflict where one gives other parameters than were published."""
-    for inputs, version in zip(rounds, after, strict=True):
-        merge_round(context.blobs, inputs, state)
-        replayed = digest_of(state.parameters)
+    for inputs, version in zip(rounds, versions[done + 1 :], strict=True):
+        merge_round(context.blobs, inputs, live)
+        replayed = digest_of(live.parameters)
         if replayed != version.parameters:
             raise Conflict(f"round {inputs.number} merged again gives {replayed}, not {version.parameters}")
-        state.version = version
+        live.version = version
+    return live
 
 
 def merge_round(blobs: Blobs, inputs: MergeInputs, state: LiveState) -> float:

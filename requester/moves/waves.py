@@ -1,6 +1,6 @@
 """Closes waves, which opens their secrets over the set of commitments."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from gradmarket.market.messages import SignedWave
 from gradmarket.market.rules import secrets
@@ -11,7 +11,7 @@ from requester.notifier import worker_topic
 from requester.store import jobs
 from requester.store.in_hand import TaskInHand
 from requester.store.ready_rows import GATHERING
-from requester.store.tables import Replica, Wave
+from requester.store.tables import Wave
 from requester.store.work import Work
 
 
@@ -35,7 +35,23 @@ def _close_wave(context: Context, work: Work, hand: TaskInHand, due: float) -> N
     members = [replica for replica in hand.in_state(ReplicaState.COMMITTED) if replica.wave == task.wave]
     complete = bool(members) and (len(members) >= task.wave_size or due <= now)
     if task.state in GATHERING and complete:
-        _open_secret(context, work, hand, members, now)
+        links = secrets.of_task(task.secret, jobs.load_spec(hand.job).replication.max_replicas)
+        sealed = [(replica.worker, Hash(replica.sealed or b"")) for replica in members]
+        commitments = secrets.digest_of(sealed)
+        secret = links[task.wave]
+        signed = SignedWave(task.offer_digest, task.wave, secret, commitments)
+        hand.wave = Wave(
+            task_id=task.id,
+            number=task.wave,
+            secret=secret,
+            commitments=commitments,
+            seed=secrets.wave_seed(secret, commitments),
+            signature=context.sign(signed),
+            closed_at=now,
+        )
+        work.add(hand.wave)
+        work.move(task, TaskState.REVEALING, due_at=now + task.offer.upload_seconds)
+        work.notify(*(worker_topic(replica.worker) for replica in members))
         # where the task had a backup, one lease is left over in any case
         if hand.task.backups:
             left = end_leases(work, hand.replicas, reason="the task has as many answers as it needs already")
@@ -44,24 +60,3 @@ def _close_wave(context: Context, work: Work, hand: TaskInHand, due: float) -> N
         else:
             late = end_leases(work, hand.replicas, ReplicaState.TOO_LATE, "the wave closed before it committed")
             strike_replicas(context, work, hand.task, late)
-
-
-def _open_secret(context: Context, work: Work, hand: TaskInHand, members: Sequence[Replica], now: float) -> None:
-    task = hand.task
-    links = secrets.of_task(task.secret, jobs.load_spec(hand.job).replication.max_replicas)
-    sealed = [(replica.worker, Hash(replica.sealed or b"")) for replica in members]
-    commitments = secrets.digest_of(sealed)
-    secret = links[task.wave]
-    signed = SignedWave(task.offer_digest, task.wave, secret, commitments)
-    hand.wave = Wave(
-        task_id=task.id,
-        number=task.wave,
-        secret=secret,
-        commitments=commitments,
-        seed=secrets.wave_seed(secret, commitments),
-        signature=context.sign(signed),
-        closed_at=now,
-    )
-    work.add(hand.wave)
-    work.move(task, TaskState.REVEALING, due_at=now + task.offer.upload_seconds)
-    work.notify(*(worker_topic(replica.worker) for replica in members))

@@ -67,7 +67,18 @@ def collect_metrics(reader: RowReader, now: float, waits: Mapping[str, float] | 
     yield GaugeMetricFamily("gradmarket_workers", "Workers that ever signed in", _count_rows(reader, Worker.address))
     asking = _count_rows(reader, Worker.address, workers.ASKS, now=now)
     yield GaugeMetricFamily("gradmarket_workers_asking", "Workers that ask for a lease now", asking)
-    yield from _list_money_metrics(reader)
+    # the money left in a job that has not ended is neither refunded nor earned
+    sums = dict.fromkeys(MONEY, 0)
+    left = GaugeMetricFamily("gradmarket_escrow_left", "Deposited and not yet earned, smallest units", labels=["job"])
+    for job_id, state, unit, *amounts in reader.session.execute(_select_job_sums()):
+        money = dict(zip(MONEY, (int(amount) * int(unit) for amount in amounts), strict=True))
+        for name, amount in money.items():
+            sums[name] += amount
+        if state not in ENDED:
+            left.add_metric([job_id], money["deposited"] - money["refunded"] - money["earned"])
+    for name, total in sums.items():
+        yield _build_counter(f"gradmarket_{name}", f"Smallest token units {name}, all jobs", total)
+    yield left
     for feature in features_of(reader):
         yield from feature.metrics(reader, now)
     yield _build_gauges(
@@ -95,21 +106,6 @@ def _build_gauges(name: str, description: str, label: str, values: Mapping[str, 
 
 def _build_counter(name: str, description: str, value: float) -> Metric:
     return CounterMetricFamily(name, description, value=value)
-
-
-def _list_money_metrics(reader: RowReader) -> Iterator[Metric]:
-    """Yields sums over all jobs, and the money left in each job that has not ended: neither refunded nor earned."""
-    sums = dict.fromkeys(MONEY, 0)
-    left = GaugeMetricFamily("gradmarket_escrow_left", "Deposited and not yet earned, smallest units", labels=["job"])
-    for job_id, state, unit, *amounts in reader.session.execute(_select_job_sums()):
-        money = dict(zip(MONEY, (int(amount) * int(unit) for amount in amounts), strict=True))
-        for name, amount in money.items():
-            sums[name] += amount
-        if state not in ENDED:
-            left.add_metric([job_id], money["deposited"] - money["refunded"] - money["earned"])
-    for name, total in sums.items():
-        yield _build_counter(f"gradmarket_{name}", f"Smallest token units {name}, all jobs", total)
-    yield left
 
 
 def _select_job_sums() -> Any:

@@ -113,7 +113,25 @@ def _batch_on_chain(chain: ChainContext, job_id: str, chain_job: int, number: in
             outcomes.record_settlement(work, same, chain.clock())
             return True
         _delete_displaced_batches(work, job_id, number)
-        _record_foreign_batch(work, job_id, number, groups, chain.clock())
+        # a batch that only the chain knows, with the EARNED rows that it names
+        now = chain.clock()
+        rows = _earned_by(work, job_id, log_heads.list_payments(groups))
+        size, root = _find_carried_head(groups)
+        batch = Batch(
+            job_id=job_id,
+            number=number,
+            state=BatchState.SETTLED,
+            gradients=len(rows),
+            units=sum(row.units for row in rows),
+            log_size=size,
+            log_root=root,
+            created_at=now,
+            settled_at=now,
+        )
+        work.add(batch)
+        work.flush()
+        for row in rows:
+            row.batch_id = batch.id
     return True
 
 
@@ -137,27 +155,6 @@ def _delete_displaced_batches(work: Work, job_id: str, number: int) -> None:
             work.flush()
             work.session.delete(batch)
     work.flush()
-
-
-def _record_foreign_batch(work: Work, job_id: str, number: int, groups: list[PackedGroup], now: float) -> None:
-    """Records a batch that only the chain knows, with the EARNED rows that it names."""
-    rows = _earned_by(work, job_id, log_heads.list_payments(groups))
-    size, root = _find_carried_head(groups)
-    batch = Batch(
-        job_id=job_id,
-        number=number,
-        state=BatchState.SETTLED,
-        gradients=len(rows),
-        units=sum(row.units for row in rows),
-        log_size=size,
-        log_root=root,
-        created_at=now,
-        settled_at=now,
-    )
-    work.add(batch)
-    work.flush()
-    for row in rows:
-        row.batch_id = batch.id
 
 
 def _earned_by(reader: RowReader, job_id: str, groups: list[PackedGroup]) -> list[Earned]:
