@@ -59,12 +59,13 @@ def load_poll_answers(context: Context, polls: Sequence[Poll]) -> list[PollAnswe
 
 
 def last_answer(context: Context, poll: Poll) -> PollAnswer:
-    """Returns the answer to a poll whose waiting time is over, with the reason why the worker has no lease."""
+    """Returns the answer to a poll whose waiting time is over: why the worker has no lease, and what it may release."""
     now = context.clock()
     with context.reading() as reader:
         (news,) = build_poll_answers(context, reader, [poll], unheard.load_held_replicas(reader, [poll.worker]), now)
         waiting = explanation_of(reader).explain_no_lease(reader, poll.worker, now)
-    return news.model_copy(update={"waiting": waiting})
+        found = unheard.list_unused_reservations(reader, poll.worker, poll.request.leaving)
+    return news.model_copy(update={"waiting": waiting, "unused": {JobId(job): number for job, number in found}})
 
 
 def list_addressed_workers(context: Context) -> Sequence[str]:

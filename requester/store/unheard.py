@@ -4,9 +4,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from sqlalchemy import and_, bindparam, select
+from sqlalchemy import Boolean, and_, bindparam, or_, select
 
-from gradmarket.market.terms import Address, Hash
+from gradmarket.market.rules.lifecycle import is_final_state
+from gradmarket.market.terms import Address, Hash, JobState
 from requester.store.among import is_in_bound_list
 from requester.store.tables import Account, Job, Replica, Task, Wave
 from requester.store.work import RowReader
@@ -63,6 +64,30 @@ _ACCOUNTS: Final = (
     select(Account, Job.chain_job)
     .join(Job, Job.id == Account.job_id)
     .where(is_in_bound_list(Account.job_id, "jobs"), is_in_bound_list(Account.worker, "workers"))
+)
+
+
+def list_unused_reservations(reader: RowReader, worker: Address, leaving: bool) -> list[tuple[str, int]]:
+    """Returns the jobs, with the contract's numbers, that are over and reserve more for the worker than it earned.
+
+    For a worker that leaves: also those that are not over. The oldest come first, at most MOST_UNUSED.
+    """
+    found = reader.session.execute(_UNUSED, {"worker": worker, "leaving": leaving})
+    return [(job, number) for job, number in found if number is not None]
+
+
+MOST_UNUSED: Final = 32
+_UNUSED: Final = (
+    select(Job.id, Job.chain_job)
+    .join(Account, Account.job_id == Job.id)
+    .where(
+        Account.worker == bindparam("worker"),
+        Account.reserved > Account.earned,
+        Job.deposited > Job.refunded,
+        or_(Job.state.in_([state for state in JobState if is_final_state(state)]), bindparam("leaving", type_=Boolean)),
+    )
+    .order_by(Job.created_at, Job.id)
+    .limit(MOST_UNUSED)
 )
 
 

@@ -137,6 +137,11 @@ class SimWorker(Scripted):
         """The reason of its missing lease, as a poll that waited in vain gets it; costly in each turn."""
         return outbox.last_answer(self.market.context, self.newest_poll).waiting
 
+    def list_unused(self, leaving: bool = False) -> list[str]:
+        """Returns the jobs whose reservation it may release, as such a poll gets them."""
+        poll = replace(self.newest_poll, request=self.request.model_copy(update={"leaving": leaving}))
+        return list(outbox.last_answer(self.market.context, poll).unused)
+
     @property
     def newest_poll(self) -> outbox.Poll:
         return outbox.Poll(self.address, self.request)

@@ -37,6 +37,17 @@ def test_a_worker_without_a_reservation_gets_no_lease_and_the_job_has_the_reason
     assert all("no money is reserved" in worker.waiting for worker in workers)
 
 
+def test_a_reservation_beyond_the_earnings_is_named_to_its_worker_once_the_job_is_over(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
+    idle, exact = market.worker(reserved=PRICE), market.worker(reserved=0)
+    market.gather()
+    assert idle.list_unused() == exact.list_unused() == []
+    assert idle.list_unused(leaving=True) == [market.job], "it leaves while the job runs"
+    market.cancel()
+    assert idle.list_unused() == [market.job]
+    assert exact.list_unused() == exact.list_unused(leaving=True) == []
+
+
 @FULL
 def test_a_reservation_covers_what_is_in_flight_and_what_was_earned(new_market) -> None:  # type: ignore[no-untyped-def]
     market = new_market(rounds=4, tasks_per_round=1)

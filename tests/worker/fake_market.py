@@ -118,6 +118,8 @@ class FakeMarket:
     brought: dict[str, bytes] = field(default_factory=dict)
     logged: dict[str, bytes] = field(default_factory=dict)
     """The leaves of the log that it shows, by their subject."""
+    unused: dict[JobId, int] = field(default_factory=dict)
+    """Reservations that it names to the worker whenever it has no lease for it."""
     shows_head: bool = False
     restarts: tuple[PublishedRestart, ...] = ()
     """Restores that its head admits."""
@@ -282,6 +284,7 @@ class FakeMarket:
             verdicts=tuple(self.verdict(row) for row in new if row.state not in EARLY),
             vouchers=(voucher,) if voucher else (),
             refusals=tuple(self._lost(replica) for replica in said.known if replica not in self.rows),
+            unused={} if open_ else self.unused,
         )
 
     def _lost(self, replica: ReplicaId) -> RefusedItem:

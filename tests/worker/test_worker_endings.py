@@ -14,7 +14,7 @@ from eth_keys.datatypes import PrivateKey
 from contracts.local import LocalChain
 from gradmarket.compute import own_machine
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Address
+from gradmarket.market.terms import Address, JobId
 from gradmarket.market.wire.poll import PollAnswer, PollRequest, WaveOpened
 from graphdoc.runner.driver import Card, Cards
 from tests.lanes import leave_to_full
@@ -23,6 +23,7 @@ from tests.worker.fake_market import FakeMarket, Row, Server, app_of
 from worker import run as session
 from worker.journal import Journal
 from worker.markets.loop import Loop
+from worker.money.account_store import BOOK, AccountStore
 from worker.settings import WorkerSettings
 from worker.signals import Signals
 
@@ -164,6 +165,39 @@ def test_an_unforeseen_error_in_a_turn_does_not_end_the_worker(
     worker = start()
     worker.until(lambda: any(event["text"] == "ValueError: a market's number" for event in worker.events()))
     assert int(worker.leaves()["redeemed"]) >= 7
+
+
+def test_a_reservation_that_no_task_came_for_is_released_when_its_job_ends(
+    fake_market: FakeMarket, start: Start, worker_key: PrivateKey
+) -> None:
+    fake_market.most, job = 0, fake_market.job
+    worker = start()
+    worker.until(lambda: fake_market.asked)
+    fake_market.state = "finished"
+    fake_market.unused = {JobId(fake_market.publication.job): job.id}
+    worker.until(lambda: job.ledger.account(job.id, address_of(worker_key)).reserved == 0)
+
+
+def test_a_worker_that_leaves_releases_what_no_task_came_for(
+    fake_market: FakeMarket, start: Start, worker_key: PrivateKey
+) -> None:
+    fake_market.most, job = 0, fake_market.job
+    fake_market.unused = {JobId(fake_market.publication.job): job.id}
+    worker = start()
+    worker.until(lambda: fake_market.asked)
+    worker.leaves()
+    assert job.ledger.account(job.id, address_of(worker_key)).reserved == 0
+
+
+def test_no_account_is_opened_for_a_reservation_that_the_chain_does_not_have(
+    fake_market: FakeMarket, start: Start, folder: Path
+) -> None:
+    fake_market.most = 0
+    fake_market.unused = {JobId("made-up"): 10**9, JobId("other"): 2**300, JobId("less"): -1}
+    worker = start()
+    worker.until(lambda: len(fake_market.asked) > 3)
+    worker.leaves()
+    assert not AccountStore(folder / BOOK).accounts
 
 
 def test_without_a_market_it_still_redeems_when_it_leaves(

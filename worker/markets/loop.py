@@ -251,6 +251,7 @@ class Loop:
         changed += [self._leasing.take(lease, leaving) for lease in answer.leases[:AT_ONCE]]
         self._context.attending.intersection_update(one.replica for one in self._replica_files.open())
         self._context.attending.update(answer.hearings[:AT_ONCE])
+        self._context.unused = dict(list(answer.unused.items())[:AT_ONCE])
         if answer.waiting:
             self._context.journal.once("waiting", f"Waiting: {answer.waiting}.")
         return any(changed)

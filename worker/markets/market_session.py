@@ -18,7 +18,7 @@ from gradmarket.compute.held_rows import HeldRows
 from gradmarket.compute.task_run import Compute
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.release import find_release_difference
+from gradmarket.market.release import PROTOCOL, find_release_difference
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.poll import Lease, StepFault
 from gradmarket.market.wire.sign_in import ChainFacts, ConsentRequest
@@ -370,6 +370,7 @@ class Upkeep:
         if time.monotonic() < self._next and not self._is_urgent_upkeep_due():
             return
         self._next = time.monotonic() + self._context.settings.upkeep_s
+        self._open_unused_accounts()
         for account in self._context.accounts():
             try:
                 self._look_after(account)
@@ -400,8 +401,31 @@ class Upkeep:
 
     def close_all(self) -> None:
         """Redeems every job's money and releases its reservation when leaving, in at most CLOSING_TRIES tries each."""
+        self._open_unused_accounts()
         for account in self._context.accounts():
             for _ in range(CLOSING_TRIES):
                 if self._redeemer.close(account):
                     break
                 self._context.signals.pause(CLOSING_PAUSE_S)
+
+    def _open_unused_accounts(self) -> None:
+        """Opens an account for each reservation that no task came for, so that closing it releases the money."""
+        context, domain = self._context, self._context.domain
+        unused, context.unused = context.unused, {}
+        for job, number in unused.items():
+            try:
+                held = context.chain_view.ledger.account(number, self._redeemer.address)
+                if held.reserved > held.credited:
+                    account = JobAccount(
+                        chain_id=domain.chain_id,
+                        contract=domain.contract,
+                        instance=domain.instance,
+                        chain_job=number,
+                        job=job,
+                        signer=context.signer,
+                        unit=context.unit(number),
+                        protocol=PROTOCOL,
+                    )
+                    context.account_store.open_account(account)
+            except UNFIT as error:
+                context.journal.once("upkeep", f"{job}: {error}", job=job)

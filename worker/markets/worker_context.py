@@ -112,6 +112,8 @@ class WorkerContext:
     """One for each further card of this worker."""
     attending: set[ReplicaId] = field(default_factory=set)
     """Replicas whose referee a feature listens to, since the market reported that others answered otherwise."""
+    unused: dict[JobId, int] = field(default_factory=dict)
+    """Reservations that the market's last answer without a lease named."""
     _views: dict[JobId, ListedJob] = field(default_factory=dict)
     _efforts: dict[JobId, Effort] = field(default_factory=dict)
     _unfit: dict[JobId, None] = field(default_factory=dict)

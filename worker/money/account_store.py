@@ -169,6 +169,11 @@ class AccountStore:
         elif unchanged and renewed == existing:
             self._kept = self._pages
 
+    def open_account(self, account: JobAccount) -> None:
+        """Opens the account without an offer, or the job's earlier one again."""
+        existing = self.find(account.domain, account.chain_job) or account
+        self._replace_account(existing.model_copy(update={"closed": False}))
+
     def record_final_verdict(self, account: JobAccount, replica: ReplicaId, units: Units, accepted: bool) -> None:
         """Counts a final verdict once, however often it arrives; `units` is the promised pay."""
         if replica in account.counted:

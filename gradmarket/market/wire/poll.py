@@ -280,6 +280,8 @@ class PollAnswer(Wire):
     """Replicas that others answered otherwise: a referee hears both (GET /v1/work/hearings)."""
     waiting: TextField = ""
     """Why the worker gets no lease."""
+    unused: dict[JobField, int] = {}
+    """Jobs, with the contract's numbers, that are over (or that it leaves) and reserve more than it earned."""
 
 
 Nonce63 = Annotated[int, Field(ge=1, lt=2**63)]
