@@ -10,11 +10,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
-from gradmarket.demo import service, workers
+from gradmarket.demo import service
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.workers import HONEST, JOB
 from gradmarket.pages import format_bytes
 from tests.chromium import chromium, needs_chromium
+from tests.kit.worker_threads import run_workers
 from tests.lanes import FULL
 from tests.patience import wait_until
 
@@ -53,11 +54,11 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     try:
         token = (served.data / "keys" / "token").read_text().strip()
         spec = {**JOB, **SURE, "name": NAME, "rounds": 2, "stop": []}
-        workers.start_workers(children, served.place.url, folder / "workers", CAST)
-        wait_until(lambda: ALL_ASK in httpx.get(f"{served.place.url}/metrics").text)
-        posted = httpx.post(f"{served.place.url}/v1/jobs", json=spec, headers={"Authorization": f"Bearer {token}"})
-        posted.raise_for_status()
-        yield Watched(served.place.url, token, posted.json()["id"])
+        with run_workers(served.place.url, folder / "workers", CAST, children.end):
+            wait_until(lambda: ALL_ASK in httpx.get(f"{served.place.url}/metrics").text)
+            posted = httpx.post(f"{served.place.url}/v1/jobs", json=spec, headers={"Authorization": f"Bearer {token}"})
+            posted.raise_for_status()
+            yield Watched(served.place.url, token, posted.json()["id"])
     finally:
         children.end()
         service.stop_chain(folder / "service")
