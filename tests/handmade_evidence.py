@@ -1,7 +1,7 @@
 """Evidence of verdicts as an honest market publishes it, made by hand: keys, offer, waves, ballots, verdicts."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
@@ -160,7 +160,3 @@ def by_sketches(kinds: Sequence[tuple[str, float]] = SKETCHES, allowed: Any = AL
 
 def case(spec: JobSpec, shown: PublishedEvidence) -> VerdictCase:
     return VerdictCase(DOMAIN, address_of(SIGNER), publication(spec).checks, shown)
-
-
-def of_another_offer(spec: JobSpec) -> Hash:
-    return digest_struct(DOMAIN, replace(offer_of(spec), attempt=1))

@@ -14,7 +14,6 @@ Arrays = Mapping[str, np.ndarray]
 DTYPES: Final = ("float32", "int64", "int32", "uint8", "bool")
 SHAPES: Final = ((), (1,), (3,), (2, 2), (4, 1, 2))
 HOSTILE_DIMENSIONS: Final = (0, 1, 5, 2**16, 2**20, 2**31 - 1, 2**31)
-ELEMENTS_READ: Final = 2**20
 
 
 def arrays(chance: Random) -> dict[str, np.ndarray]:

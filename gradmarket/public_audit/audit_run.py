@@ -92,7 +92,14 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
     """Raises NotFound for a job that is not there; ServiceProblem, Untrusted and ChainError as a worker does."""
     began = time.monotonic()
     with open_job(plan, progress) as job:
-        _check_receipts(plan, job.record)
+        record = job.record
+        others = sorted({kept.job for kept in plan.receipts} | {kept.job for kept in plan.seals})
+        if others and record.opened.job not in others:
+            named = ", ".join(map(str, others[:3]))
+            raise Refused(
+                f"the receipts are of job {named} of their chain, and this is job {record.opened.job}",
+                f"name the file of a side's `receipts` folder that ends with -{record.opened.job}.jsonl",
+            )
         results = [*prove_record(job.record), prove_log(job.record), *_prove_start(job, plan)]
         results += prove_panels(job.record, plan.seals)
         if plan.whole or (plan.sample and plan.claims is None):
@@ -116,17 +123,6 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
             results=results,
             troubles=job.troubles,
             seconds=time.monotonic() - began,
-        )
-
-
-def _check_receipts(plan: AuditPlan, record: JobRecord) -> None:
-    """Raises Refused for receipts of other jobs alone."""
-    others = sorted({kept.job for kept in plan.receipts} | {kept.job for kept in plan.seals})
-    if others and record.opened.job not in others:
-        named = ", ".join(map(str, others[:3]))
-        raise Refused(
-            f"the receipts are of job {named} of their chain, and this is job {record.opened.job}",
-            f"name the file of a side's `receipts` folder that ends with -{record.opened.job}.jsonl",
         )
 
 

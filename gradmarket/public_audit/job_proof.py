@@ -252,7 +252,10 @@ def _prove_verdicts(record: JobRecord) -> ClauseResult:
         found_faults = [*_find_offer_faults(record, listed[task], evidence), *found]
         if offers[evidence.offer_digest] > 1:
             found_faults.append("another task has the same offer")
-        if _is_contradicted(record, evidence):
+        # an audit that compared bits found another root than the one that stands
+        exact = record.publication.spec.verifier.name == EXACT
+        audited = evidence.audit.root if evidence.audit is not None else None
+        if exact and evidence.state is TaskState.FINAL and audited not in (None, evidence.root):
             found_faults.append("an audit found another root, and the answer stands")
         faults += (ClauseFinding(Clause.VERDICTS, f"task {task}", fault) for fault in found_faults)
         states["the draw of audits of {} tasks that are not final"] += evidence.state not in TASK_ENDED
@@ -289,13 +292,6 @@ def _find_offer_faults(record: JobRecord, task: PublishedTask, evidence: Publish
         yield f"its price is {offer.price * record.opened.unit}, and the job's highest {spec.price.most}"
     if (task.root, task.state) != (evidence.root, evidence.state):
         yield "the list of tasks has another root or state than its evidence"
-
-
-def _is_contradicted(record: JobRecord, evidence: PublishedEvidence) -> bool:
-    """Returns whether an audit that compared bits found another root than the one that stands."""
-    exact = record.publication.spec.verifier.name == EXACT
-    audited = evidence.audit.root if evidence.audit is not None else None
-    return exact and evidence.state is TaskState.FINAL and audited not in (None, evidence.root)
 
 
 def _prove_rounds(record: JobRecord) -> ClauseResult:

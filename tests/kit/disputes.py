@@ -156,9 +156,3 @@ def play_dispute(task: SmallTask, lie: Lie, **other: Ask) -> tuple[DisputeVerdic
     }
     verdict = hear_dispute(referee, asks, lambda leaf, inputs: redo_operation(task.operations, leaf, inputs), lambda: 0)
     return verdict, referee
-
-
-def draw_place(task: SmallTask, draw: Random) -> Slot:
-    plan = task.operations.plan
-    leaf = draw.randrange(len(plan))
-    return Slot(leaf, draw.randrange(max(1, plan[leaf].results)))

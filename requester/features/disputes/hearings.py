@@ -81,7 +81,20 @@ def run(context: Context, task_id: str) -> float | None:
         return _abandon(context, task_id)
     sides = refereed.choose_sides(scene.answers, scene.heard) if scene.open is None else scene.open.sides
     if sides is None:
-        return _settle(context, scene)
+        # no two answers that stand are left to be heard
+        with context.begin() as work:
+            hand = in_hand.lock_task_if_free(work, scene.task)
+            if hand is None:
+                return context.settings.sweep_s
+            heard = hearing_rows.list_heard(hearing_rows.list_hearings(work, scene.task), scene.run)
+            found = scene.party.load_answers(work, hand.task, scene.run)
+            answers = {side: answer.root for side, answer in found.items()}
+            if not answers or refereed.choose_sides(answers, heard) is not None:
+                return None
+            hearing_rows.end_dispute(work, scene.task)
+            left = AnswersLeft(refereed.list_standing(answers, heard), refereed.find_standing_root(answers, heard))
+            scene.party.settle(context, work, hand, scene.run, left)
+        return None
     if (held_s := _find_hold_s(context, scene, sides)) is not None:
         return held_s
     return _begin(context, scene, sides) if scene.open is None else _go_on(context, scene, scene.open)
@@ -370,20 +383,3 @@ def record_panel_hearings(work: Work, task: Task, now: float) -> None:
 
 def hearing_topic(side: str) -> str:
     return f"hearing:{side}"
-
-
-def _settle(context: Context, scene: _Scene) -> float | None:
-    """Ends the dispute: no two answers that stand are left to be heard."""
-    with context.begin() as work:
-        hand = in_hand.lock_task_if_free(work, scene.task)
-        if hand is None:
-            return context.settings.sweep_s
-        heard = hearing_rows.list_heard(hearing_rows.list_hearings(work, scene.task), scene.run)
-        found = scene.party.load_answers(work, hand.task, scene.run)
-        answers = {side: answer.root for side, answer in found.items()}
-        if not answers or refereed.choose_sides(answers, heard) is not None:
-            return None
-        hearing_rows.end_dispute(work, scene.task)
-        left = AnswersLeft(refereed.list_standing(answers, heard), refereed.find_standing_root(answers, heard))
-        scene.party.settle(context, work, hand, scene.run, left)
-    return None

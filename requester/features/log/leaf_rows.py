@@ -42,12 +42,21 @@ def extend_log(chain: ChainContext, job_id: str) -> LogHead | None:
     A head that only the chain knows may be from before the service was restored. Where the log does not lead to it, a
     leaf admits that: a head over other leaves would be a fork.
     """
-    carried = _fetch_unknown_heads(chain, job_id)
+    # the heads, by batch, of the batches that the contract has and the books do not know as settled
+    with chain.reading() as reader:
+        chain_job = reader.get_one(Job, job_id).chain_job or 0
+        settled = select(Batch.number).where(Batch.job_id == job_id, Batch.state == BatchState.SETTLED)
+        known = set(reader.session.scalars(settled))
+    unknown = [number for number in range(chain.ledger.job(chain_job).batches) if number not in known]
+    groups = ((number, events.settled_groups(chain.ledger, chain_job, number)) for number in unknown)
+    heads = ((number, log_heads.parse_head(chain_job, group)) for number, found in groups for group in found)
+    carried = {number: head for number, head in heads if head is not None}
     with chain.begin() as work:
         job = work.get_one(Job, job_id)
         append_leaves(work, job)
         _admit_lost_heads(work, job, carried, int(chain.clock()))
-        return find_head(work, job)
+        tree = load_tree(work, job.id)
+        return LogHead(job.chain_job or 0, len(tree), Hash(tree.compute_root())) if len(tree) else None
 
 
 def append_leaves(work: Work, job: Job) -> None:
@@ -56,18 +65,6 @@ def append_leaves(work: Work, job: Job) -> None:
     for number, (kind, about, data) in enumerate(new, count_leaves(work, job.id)):
         work.add(LogLeaf(job_id=job.id, number=number, kind=kind.value, about=about, hash=Hash(hash_leaf(data))))
     work.flush()
-
-
-def _fetch_unknown_heads(chain: ChainContext, job_id: str) -> dict[int, LogHead]:
-    """Returns the heads, by batch, of the batches that the contract has and the books do not know as settled."""
-    with chain.reading() as reader:
-        chain_job = reader.get_one(Job, job_id).chain_job or 0
-        settled = select(Batch.number).where(Batch.job_id == job_id, Batch.state == BatchState.SETTLED)
-        known = set(reader.session.scalars(settled))
-    unknown = [number for number in range(chain.ledger.job(chain_job).batches) if number not in known]
-    groups = ((number, events.settled_groups(chain.ledger, chain_job, number)) for number in unknown)
-    heads = ((number, log_heads.parse_head(chain_job, group)) for number, found in groups for group in found)
-    return {number: head for number, head in heads if head is not None}
 
 
 def _admit_lost_heads(work: Work, job: Job, carried: Mapping[int, LogHead], now: int) -> None:
@@ -94,11 +91,6 @@ def count_leaves(reader: RowReader, job_id: str) -> int:
 def load_tree(reader: RowReader, job_id: str) -> GrowingTree:
     hashes = select(LogLeaf.hash).where(LogLeaf.job_id == job_id).order_by(LogLeaf.number)
     return GrowingTree(reader.session.scalars(hashes))
-
-
-def find_head(reader: RowReader, job: Job) -> LogHead | None:
-    tree = load_tree(reader, job.id)
-    return LogHead(job.chain_job or 0, len(tree), Hash(tree.compute_root())) if len(tree) else None
 
 
 def find_leaf(reader: RowReader, job_id: str, kind: str, about: str) -> LogLeaf | None:

@@ -14,7 +14,7 @@ from gradmarket.market.rules.classes import list_checked_classes
 from gradmarket.market.rules.proof import OfferScope
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash, JobId
-from gradmarket.market.wire.evidence import PublishedAudit, PublishedEvidence
+from gradmarket.market.wire.evidence import PublishedAudit
 from gradmarket.market.wire.poll import hash_of
 from worker import Untrusted
 from worker.money.chain_view import ChainView
@@ -106,7 +106,20 @@ def fetch_disputed_task(market: MarketClient, ledger: Ledger, me: Address, job: 
         raise Untrusted(f"the market returned a task of another job than {job}")
     for fault in proof.of_offer(scope, evidence.offer_signature, hash_of(publication.digest)):
         raise Untrusted(f"the task is not what the job's requester signed: {fault}")
-    answers, classes = _collect_answers(scope, evidence)
+    proven = [
+        ballot
+        for ballot in evidence.replicas
+        if ballot.sealed is not None
+        and ballot.root is not None
+        and scope.commits(ballot.worker, ballot.sealed, ballot.commitment_signature)
+        and scope.is_seal_opened(ballot.worker, ballot.sealed, ballot.salt, ballot.root)
+    ]
+    if not proven:
+        raise Refused(
+            "the task's answers are not published: they are once it cannot be done again", "come again once it is final"
+        )
+    answers = {ballot.worker: Digest(ballot.root or "") for ballot in proven}
+    classes = {ballot.worker: ballot.determinism_class or "" for ballot in proven}
     audit = next((audit for audit in market.audits(job) if audit.task == task), None)
     auditors = {} if audit is None else _collect_auditors(scope, audit)
     by_class = dict.fromkeys(auditors, audit.determinism_class if audit is not None else "") | dict(classes)
@@ -122,23 +135,3 @@ def _collect_auditors(scope: OfferScope, audit: PublishedAudit) -> Mapping[Addre
 
 def _read_found(audit: PublishedAudit | None) -> Digest | None:
     return None if audit is None or audit.root is None else Digest(audit.root)
-
-
-def _collect_answers(
-    scope: OfferScope, evidence: PublishedEvidence
-) -> tuple[Mapping[Address, Digest], Mapping[Address, str]]:
-    """Returns the roots and classes of the ballots that are proven. Raises Refused where none is shown yet."""
-    proven = [
-        ballot
-        for ballot in evidence.replicas
-        if ballot.sealed is not None
-        and ballot.root is not None
-        and scope.commits(ballot.worker, ballot.sealed, ballot.commitment_signature)
-        and scope.is_seal_opened(ballot.worker, ballot.sealed, ballot.salt, ballot.root)
-    ]
-    if not proven:
-        raise Refused(
-            "the task's answers are not published: they are once it cannot be done again", "come again once it is final"
-        )
-    roots = {ballot.worker: Digest(ballot.root or "") for ballot in proven}
-    return roots, {ballot.worker: ballot.determinism_class or "" for ballot in proven}

@@ -76,11 +76,6 @@ class MerkleTree:
         return tuple(nodes[place] for nodes, place in siblings if place < len(nodes))
 
 
-def compute_path_root(data: bytes, leaf: int, leaves: int, path: Sequence[bytes]) -> bytes | None:
-    """Returns the root that a path leads to from a leaf's bytes; None where the path has the wrong length."""
-    return climb_path(hash_leaf(data), leaf, leaves, path)
-
-
 def climb_path(found: bytes, leaf: int, leaves: int, path: Sequence[bytes]) -> bytes | None:
     """Returns the root that a path leads to from a leaf's hash; None where the path has the wrong length."""
     rest = list(path)
@@ -97,7 +92,7 @@ def climb_path(found: bytes, leaf: int, leaves: int, path: Sequence[bytes]) -> b
 
 def is_included(data: bytes, leaf: int, leaves: int, path: Sequence[bytes], root: bytes) -> bool:
     """Returns whether the tree of this root and size has these bytes as that leaf: RFC 9162, section 2.1.3.2."""
-    return 0 <= leaf < leaves and compute_path_root(data, leaf, leaves, path) == root
+    return 0 <= leaf < leaves and climb_path(hash_leaf(data), leaf, leaves, path) == root
 
 
 class GrowingTree:
