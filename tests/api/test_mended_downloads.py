@@ -120,7 +120,7 @@ def test_a_right_download_asks_for_no_list(relay: tuple[Relay, str], bearer: dic
     assert (made.sent, made.listed) == (len(DATA), 0)
 
 
-@pytest.mark.parametrize("place", leave_to_full([0, PIECE - 1, PIECE, 5 * PIECE + 77, len(DATA) - 1], 2))
+@pytest.mark.parametrize("place", leave_to_full([0, PIECE - 1, PIECE, 5 * PIECE + 77, len(DATA) - 1]))
 def test_a_flipped_byte_costs_its_piece(
     relay: tuple[Relay, str], bearer: dict[str, str], tmp_path: Path, place: int
 ) -> None:

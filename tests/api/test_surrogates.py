@@ -116,7 +116,7 @@ def send_request(
         connection.close()
 
 
-@pytest.mark.parametrize("route", leave_to_full([(route,) for route in EXPECTED], 20), ids=" ".join)
+@pytest.mark.parametrize("route", leave_to_full([(route,) for route in EXPECTED], 12), ids=" ".join)
 def test_no_text_is_an_error_of_ours(
     here: Service, schema: BaseSchema, places: dict[str, str], route: tuple[str, str]
 ) -> None:

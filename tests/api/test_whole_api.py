@@ -70,7 +70,7 @@ def known_places(service) -> Known:  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("mode", GenerationMode, ids=str)
-@pytest.mark.parametrize("route", leave_to_full(((route,) for route in EXPECTED), 40), ids=" ".join)
+@pytest.mark.parametrize("route", leave_to_full(((route,) for route in EXPECTED), 24), ids=" ".join)
 def test_no_request_breaks_it_and_no_answer_is_undocumented(
     schema: BaseSchema, known_places: Known, route: tuple[str, str], mode: GenerationMode
 ) -> None:

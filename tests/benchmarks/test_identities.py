@@ -19,7 +19,7 @@ from gradmarket.trust.free_identities import (
     play,
     play_majority,
 )
-from tests.lanes import leave_to_full
+from tests.lanes import FULL, leave_to_full
 
 MARKET = RingMarket(60, 8)
 SEEDS = range(4)
@@ -114,6 +114,7 @@ def test_beside_a_flood_of_k_networks_an_untried_newcomer_waits_k_and_two_by_the
     assert 0.6 * expected <= count_mean_rounds(networks, tasks, leaves=leaves) <= expected + 1.0
 
 
+@FULL
 def test_a_deposit_passes_a_flood_that_has_none() -> None:
     """Half of the seats that go to nobody in particular are those of deposits."""
     assert count_mean_rounds(64, deposit=True) <= 4.0 < count_mean_rounds(64)

@@ -75,7 +75,7 @@ def story(chain_fixture: ChainFixture, ledger: Ledger, new_key: NewKey, at: int,
     return job_id, worker, kills
 
 
-@pytest.mark.parametrize(("at", "before"), leave_to_full([(at, at % 2 == 0) for at in range(5, 140, 11)], 2))
+@pytest.mark.parametrize(("at", "before"), leave_to_full([(at, at % 2 == 0) for at in range(5, 140, 11)]))
 def test_killed_at_a_question(
     chain_fixture: ChainFixture, ledger: Ledger, new_key: NewKey, at: int, before: bool
 ) -> None:

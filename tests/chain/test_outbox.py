@@ -128,6 +128,7 @@ def test_killed_after_sending_before_that_is_written(chain_fixture: ChainFixture
     assert len(chain_fixture.all(Transaction, Transaction.kind == "settle")) == 1
 
 
+@FULL
 def test_killed_after_sending_before_the_outcome_is_written(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     settlement_batches.settle_due_batches(chain_fixture.chain)

@@ -144,7 +144,7 @@ ANSWERS: tuple[Callable[[Any], bytes], ...] = (
 )
 
 
-@pytest.mark.parametrize("read", leave_to_full(READS.values(), 5), ids=READS)
+@pytest.mark.parametrize("read", leave_to_full(READS.values(), 2), ids=READS)
 def test_any_answer_of_a_node_is_read_or_raises_a_chain_error(
     senseless: Ledger, read: Callable[[Ledger], object]
 ) -> None:

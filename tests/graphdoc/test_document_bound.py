@@ -182,7 +182,7 @@ def test_an_update_of_another_shape_is_refused() -> None:
         compute_bound(program({**honest, "updates": {"mean": 4}}), 4)
 
 
-@pytest.mark.parametrize("path", leave_to_full(DOCUMENTS, 2), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", leave_to_full(DOCUMENTS), ids=lambda path: path.stem)
 def test_cached_shapes_equal_computed_ones(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     document = parse_document(path.read_bytes())
     found = [compute_bound(Program(document), 3, training=training) for training in (True, False)]

@@ -82,7 +82,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("build", "shape"), leave_to_full(MODULES.values(), 2), ids=MODULES.keys())
+@pytest.mark.parametrize(("build", "shape"), leave_to_full(MODULES.values()), ids=MODULES.keys())
 def test_the_bits_are_those_of_the_exported_module(build: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
     module = build()
     answer = published(module, *shape)
@@ -168,7 +168,7 @@ WRITES = [
 ]
 
 
-@pytest.mark.parametrize("function", leave_to_full(WRITES, 2), ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", leave_to_full(WRITES), ids=lambda function: function.__name__)
 def test_a_write_in_place_is_right(function: Callable[[Tensor], Tensor]) -> None:
     module = Function(function)
     answer = published(module, 8)
@@ -288,7 +288,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 }
 
 
-@pytest.mark.parametrize(("function", "reason"), leave_to_full(REFUSED.values(), 3), ids=REFUSED.keys())
+@pytest.mark.parametrize(("function", "reason"), leave_to_full(REFUSED.values()), ids=REFUSED.keys())
 def test_functions_outside_the_language_are_refused(function: Callable[[Tensor], Tensor], reason: str) -> None:
     with pytest.raises(DocumentRefused, match=reason):
         published(Function(function), 8)

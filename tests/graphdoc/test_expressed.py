@@ -126,7 +126,7 @@ EXPRESSED: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.mark.parametrize("build", leave_to_full(EXPRESSED.values(), 5), ids=EXPRESSED.keys())
+@pytest.mark.parametrize("build", leave_to_full(EXPRESSED.values(), 3), ids=EXPRESSED.keys())
 def test_a_module_is_published_with_its_own_bits(build: Callable[[], nn.Module]) -> None:
     """Publishing compares loss, gradients and buffers of both documents with the module's, bit by bit."""
     answer = export_module(build(), functional.cross_entropy, {"x": X, "y": Y})
@@ -334,7 +334,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
 }
 
 
-@pytest.mark.parametrize(("build", "instead"), leave_to_full(REFUSED.values(), 4), ids=REFUSED.keys())
+@pytest.mark.parametrize(("build", "instead"), leave_to_full(REFUSED.values(), 2), ids=REFUSED.keys())
 def test_a_refusal_names_the_module_to_write_instead(build: Callable[[], nn.Module], instead: str) -> None:
     module = build()
     words = isinstance(module, nn.Sequential)

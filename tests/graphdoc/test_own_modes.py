@@ -82,7 +82,7 @@ MODES: dict[str, tuple[Callable[[], nn.Module], bool]] = {
 }
 
 
-@pytest.mark.parametrize(("build", "moves"), leave_to_full(MODES.values(), 2), ids=MODES.keys())
+@pytest.mark.parametrize(("build", "moves"), leave_to_full(MODES.values()), ids=MODES.keys())
 def test_training_is_in_the_modules_own_modes(build: Callable[[], nn.Module], moves: bool) -> None:
     module = build()
     modes = [part.training for part in module.modules()]

@@ -103,7 +103,7 @@ def collect_warnings(loss: Any, y: np.ndarray, job: JobSpec) -> list[str]:
     return [str(one.message) for one in caught]
 
 
-@pytest.mark.parametrize(("loss", "y"), leave_to_full(COUPLED.values(), 3), ids=COUPLED.keys())
+@pytest.mark.parametrize(("loss", "y"), leave_to_full(COUPLED.values()), ids=COUPLED.keys())
 def test_a_loss_that_compares_rows_warns_where_rows_are_split(loss: Any, y: np.ndarray) -> None:
     (said,) = collect_warnings(loss, y, spec(tasks=2))
     assert "compares rows with each other" in said

@@ -606,7 +606,7 @@ def read_sentence(tried: Try, newcomer: Newcomer) -> str:
     return " ".join((*lines[:-1], lines[-1].removeprefix("fix: ")))
 
 
-@pytest.mark.parametrize(("tried", "said"), leave_to_full(CASES.values(), 80), ids=CASES.keys())
+@pytest.mark.parametrize(("tried", "said"), leave_to_full(CASES.values(), 40), ids=CASES.keys())
 def test_a_newcomer_s_mistake_is_refused_in_a_sentence(newcomer: Newcomer, tried: Try, said: str) -> None:
     sentence = read_sentence(tried, newcomer)
     assert "\n" not in sentence, sentence

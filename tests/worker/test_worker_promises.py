@@ -73,7 +73,7 @@ def unpaid(context: WorkerContext, loop: Loop) -> int:
     return context.account_store.unpaid(context.signer) + loop._replica_files.handed_over()
 
 
-@pytest.mark.parametrize(("end", "reply"), leave_to_full(KINDS, 3))
+@pytest.mark.parametrize(("end", "reply"), leave_to_full(KINDS, 2))
 def test_after_any_broken_promise_the_worker_loses_one_payload(
     fake_market: FakeMarket, make_context: MakeContext, end: ReplicaState | None, reply: int | None
 ) -> None:
@@ -94,7 +94,7 @@ def test_after_any_broken_promise_the_worker_loses_one_payload(
     assert record.promise.signature is not None
 
 
-@pytest.mark.parametrize("reply", leave_to_full(REPLIES, 2))
+@pytest.mark.parametrize("reply", leave_to_full(REPLIES))
 def test_a_refusal_that_is_taken_back_is_no_breach(
     fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, reply: int
 ) -> None:
@@ -114,7 +114,7 @@ def test_a_refusal_that_is_taken_back_is_no_breach(
     assert (grievances(context), unpaid(context, loop)) == ([], 0)
 
 
-@pytest.mark.parametrize("end", leave_to_full([end for end in ENDINGS if end is not ReplicaState.REJECTED], 2))
+@pytest.mark.parametrize("end", leave_to_full([end for end in ENDINGS if end is not ReplicaState.REJECTED]))
 def test_an_end_without_a_promise_is_no_breach(
     fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, end: ReplicaState
 ) -> None:
@@ -136,7 +136,7 @@ def test_an_end_without_a_promise_is_no_breach(
     )
 
 
-@pytest.mark.parametrize("end", leave_to_full(ENDINGS, 2))
+@pytest.mark.parametrize("end", leave_to_full(ENDINGS))
 def test_a_worker_that_agreed_unasked_counts_its_pay_as_owed(
     fake_market: FakeMarket, make_context: MakeContext, end: ReplicaState
 ) -> None:
