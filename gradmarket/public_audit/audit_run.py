@@ -27,7 +27,7 @@ from gradmarket.market.wire.audit_messages import KeptSeal
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.public_audit.archive import write_archive
 from gradmarket.public_audit.audit_report import AuditReport
-from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes, trace_on
+from gradmarket.public_audit.features.disputes import prove_disputes, trace_on
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource, Progress
 from gradmarket.public_audit.log_proof import prove_log

@@ -20,7 +20,7 @@ public_audit.start_proof adds, for a job that continues another one:
 
    START     It starts from the parameters and the optimizer's state that the other ended with, after its rounds.
 
-public_audit.dispute_proof adds, for a job whose answers were heard by a referee:
+public_audit.features.disputes adds, for a job whose answers were heard by a referee:
 
    DISPUTES  Questions, answers and rulings are signed, and each ruling follows from them (features.disputes).
 

@@ -29,7 +29,7 @@ from gradmarket.market.wire.hearing_messages import (
 )
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.public_audit.audit_run import AuditPlan, open_job
-from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes, trace_on
+from gradmarket.public_audit.features.disputes import prove_disputes, trace_on
 from gradmarket.public_audit.job_proof import JobRecord, prove_record
 from gradmarket.public_audit.log_proof import prove_log
 from tests.attacks.audits import Seated

@@ -23,7 +23,7 @@ from gradmarket.market.messages import LogHead
 from gradmarket.market.terms import Hash
 from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.network.chain_errors import LocalChainFailed
-from requester.features.backup.folder_copies import (
+from requester.features.backup import (
     BackupRefused,
     check_backup,
     create_backup,

@@ -32,7 +32,7 @@ from gradmarket.market.terms import Hash, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.hearing_messages import SILENCE, PublishedHearing, SignedRuling, build_ruling
 from gradmarket.market.wire.log_proofs import LeafKind, PublishedRestart
-from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes
+from gradmarket.public_audit.features.disputes import prove_disputes
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord
 from requester.features.disputes import hearing_exchange
 from requester.features.disputes.hearing_rows import TaskHearing

@@ -34,7 +34,7 @@ from gradmarket.market.terms import Digest, JobState, ReplicaState, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.hearing_messages import HearingReceipt, PublishedHearing, SignedRuling, name_dispute
 from gradmarket.market.wire.poll import hash_of
-from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes
+from gradmarket.public_audit.features.disputes import prove_disputes
 from gradmarket.public_audit.job_proof import ClauseResult, JobLog, JobRecord
 from graphdoc import tensors
 from graphdoc.encoding import canonical

@@ -16,7 +16,7 @@ from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.features.verify import VerdictCase, list_case_faults
 from gradmarket.market.terms import AuditState, Hash, JobId, JobState, TaskState
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedTask
-from gradmarket.public_audit.features.disputes.dispute_proof import prove_disputes
+from gradmarket.public_audit.features.disputes import prove_disputes
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord, _find_hidden_attempts
 from gradmarket.public_audit.job_records import JobSource
 from requester.features.audits.audit_tables import Audit

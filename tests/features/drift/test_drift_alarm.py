@@ -11,7 +11,7 @@ from gradmarket.market.terms import Address, Digest, JobState, RoundState
 from gradmarket.market.views.job_views import DriftView
 from graphdoc import tensors
 from requester.api.job_views import round_view
-from requester.features.drift import drift_watch, lean_rows
+from requester.features.drift import lean_rows, record_leans, seed_of
 from requester.features.drift.lean_rows import Lean
 from requester.store.tables import Job, Round, Task
 from tests.features.metrics.test_tallies import measured
@@ -47,7 +47,7 @@ def merge(market: MarketFixture, number: int, answers: Sequence[Contribution]) -
             row = Round(job_id=market.job, number=number, state=RoundState.CLOSED, parameters="", price=1)
             row.optimizer_state, row.opened_at = "", market.clock()
             work.add(row)
-        drift_watch.record_leans(work, work.get_one(Job, market.job), row, answers, market.clock())
+        record_leans(work, work.get_one(Job, market.job), row, answers, market.clock())
 
 
 def rounds(push: float) -> Iterator[list[Contribution]]:
@@ -128,7 +128,7 @@ def test_a_merge_sketches_what_was_accepted_and_an_honest_run_raises_no_alarm(ne
 
 def answers_of(market: MarketFixture, row: Round, patient: str) -> Iterator[Contribution]:
     """Yields the answer of each of the round's tasks, computed anew."""
-    seed = drift_watch.seed_of(market.the_job())
+    seed = seed_of(market.the_job())
     parameters = tensors.unpack_tensors(market.context.blobs.read(Digest(row.parameters)))
     worked = {replica.task_id: replica.operator for replica in market.replicas()}
     for task in market.tasks(Task.round == row.number):

@@ -15,7 +15,7 @@ from gradmarket.market.terms import Digest, JobState, ReplicaState
 from graphdoc import tensors
 from graphdoc.export import export_module
 from graphdoc.figures import Published
-from requester.features.drift.drift_watch import DriftWatch
+from requester.features.drift import DriftWatch
 from requester.features.private import holder_rows
 from requester.store import earned_rows, jobs, workers
 from requester.store.tables import Task

@@ -9,9 +9,9 @@ import typer
 from gradmarket.commands.edge import DataOption, JsonOption, print_json
 from gradmarket.endpoint import data_folder
 from gradmarket.terminal import echo_text
-from requester.features.backup.folder_copies import BackupEntry, describe_missing_chain
-from requester.features.backup.folder_copies import create_backup as copy
-from requester.features.backup.folder_copies import restore_backup as bring_back
+from requester.features.backup import BackupEntry, describe_missing_chain
+from requester.features.backup import create_backup as copy
+from requester.features.backup import restore_backup as bring_back
 
 
 def backup(

@@ -1,1 +1,0 @@
-"""The hearings of a job whose answers were heard by a referee."""
