@@ -490,7 +490,7 @@ def test_a_cancelled_job_is_audited_by_its_archive_with_the_tasks_to_which_nobod
 ) -> None:
     """A service that lists none of them is found by the log, and an archive without their evidence is refused."""
     with RequesterClient(town.place.url, town.place.token) as client:
-        posted = client.submit(PLAIN | {"rounds": 10_000, "tasks_per_round": 9, "name": "cancelled"}).id
+        posted = client.submit(PLAIN | {"rounds": 2, "tasks_per_round": 100, "name": "cancelled"}).id
         wait_until(lambda: client.stats(posted).settlements, lambda: client.job(posted).reason)
         client.steer(posted, "cancel")
     with closing(MarketClient(town.place.url, lambda _seconds: False)) as market:
