@@ -57,17 +57,13 @@ def load_wallet(folder: Path, passphrase: str | None) -> Wallet:
         remedy = "name the worker's folder with --data, or make a key with `gradmarket wallet new`"
         raise NotFound(f"no wallet in {folder}", remedy)
     try:
-        return Wallet(_load_key(path, passphrase), path)
+        if path.name == PLAIN:
+            return Wallet(keystore.parse_key(path.read_text(errors="replace"), path.name), path)
+        if passphrase is None:
+            raise Refused("it is encrypted: give GRADMARKET_WORKER_PASSPHRASE_FILE or GRADMARKET_WORKER_PASSPHRASE")
+        return Wallet(keystore.decrypt_key(path.read_text(errors="replace"), passphrase, path.name), path)
     except Refused as error:
         raise Refused(f"the wallet {path} cannot be read: {error.detail}", error.remedy) from error
-
-
-def _load_key(path: Path, passphrase: str | None) -> PrivateKey:
-    if path.name == PLAIN:
-        return keystore.parse_key(path.read_text(errors="replace"), path.name)
-    if passphrase is None:
-        raise Refused("it is encrypted: give GRADMARKET_WORKER_PASSPHRASE_FILE or GRADMARKET_WORKER_PASSPHRASE")
-    return keystore.decrypt_key(path.read_text(errors="replace"), passphrase, path.name)
 
 
 def create_wallet(folder: Path, passphrase: str | None) -> Wallet:

@@ -236,15 +236,14 @@ class AccountStore:
     ) -> None:
         accounts = self.accounts
         if account is not None:
-            accounts = (*(a for a in accounts if not _is_same_account(a, account)), account)
+            accounts = (
+                *(a for a in accounts if (a.domain, a.chain_job) != (account.domain, account.chain_job)),
+                account,
+            )
         known = self._pages.dealings
         if signer is not None and dealings is not None:
             known = {**known, signer: dealings}
         self._pages = AccountsFile(wallet=self.wallet, accounts=accounts, dealings=known)
-
-
-def _is_same_account(one: JobAccount, other: JobAccount) -> bool:
-    return one.domain == other.domain and one.chain_job == other.chain_job
 
 
 def convert_to_amount(units: Units, account: JobAccount) -> Amount:
