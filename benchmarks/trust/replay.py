@@ -149,7 +149,7 @@ class Replayed(Run):
             return decided
         self._course.audits += 1
         if not decided.honest:
-            self._convict(shared, decided.agreeing)
+            self._convict(shared, decided.agreeing, looks_back=False)
         return replace(decided, honest=True)
 
     def _clear(self, shared: Crew) -> list[Task]:
@@ -220,11 +220,10 @@ class Replayed(Run):
         self._course.failed += 1
         self._wrong.add(task.root)
         del self._tasks[task.round, task.index]
-        self._convict(shared, task.agreeing)
+        self._convict(shared, task.agreeing, looks_back=self._final_after > ROUNDS_BEHIND)
 
-    def _convict(self, shared: Crew, guilty: frozenset[int]) -> None:
+    def _convict(self, shared: Crew, guilty: frozenset[int], looks_back: bool) -> None:
         shared.caught |= guilty
-        looks_back = self._final_after > ROUNDS_BEHIND
         for other in self._tasks.values():
             other.due |= not other.audited and (looks_back or not guilty.isdisjoint(other.agreeing))
 

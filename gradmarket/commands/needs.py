@@ -81,6 +81,8 @@ class Resources:
     parameters where it follows updates."""
     traffic_up: int
     """Of the whole job: one payload per task."""
+    kept: int
+    """On the requester's disk: the parameters and payloads of the newest rounds, which a failed audit may take back."""
     start_seconds: float
     """Of the whole job, from its posting to its first round."""
     overhead_seconds: float
@@ -159,6 +161,7 @@ def _build_resources(
         replicas=replicas,
         traffic_down=replicas * download + min(replicas, speed.workers) * first,
         traffic_up=tasks * upload,
+        kept=(spec.final_after + 1) * sizes.state + spec.final_after * spec.sizes.most * upload,
         start_seconds=start,
         overhead_seconds=overhead,
         job_seconds=start + spec.rounds * overhead + _count_turns(spec, speed.workers) * seconds,
@@ -219,6 +222,7 @@ def list_resource_lines(costs: Resources, speed: Speed) -> list[tuple[str, str]]
         ("down, up", f"{in_bytes(costs.download)}{rows}, {in_bytes(costs.upload)}"),
         ("rounds", f"{costs.rounds}{', each computed while the one before it is merged' if costs.overlap else ''}"),
         ("traffic", f"{in_bytes(costs.traffic_down)} down, {in_bytes(costs.traffic_up)} up"),
+        ("disk", f"{in_bytes(costs.kept)} of the service, for rounds that may still be taken back"),
         ("time", f"about {in_words_of_time(costs.job_seconds)}: {_describe_parts_of_time(costs)}; {assumed}"),
         *warned,
     ]

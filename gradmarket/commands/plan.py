@@ -225,7 +225,12 @@ def _describe_audits(spec: JobSpec) -> str:
     votes, rate = spec.replication.replicas, spec.plan(BEST).audit
     usual = proven.compute_audit_rate(votes)
     raised = f"; {usual:.0%} would do in a long job" if rate > usual else ""
-    return f"{rate:.0%} of unanimous tasks, all of the last {min(proven.LAST, spec.rounds)} rounds{raised}"
+    kept, unnamed = spec.final_after - spec.overlap, proven.count_final_rounds(spec.sizes.most, spec.rounds)
+    fewer = f", fewer than {unnamed}: lies of a patient ring may stay (audit.final_after)" if kept < unnamed else ""
+    return (
+        f"{rate:.0%} of unanimous tasks, all of the last {min(proven.LAST, spec.rounds)} rounds{raised}; "
+        f"one that fails has the answers of {kept} rounds audited{fewer}"
+    )
 
 
 def _describe_disputes(spec: JobSpec) -> str:

@@ -250,7 +250,10 @@ class JobSpec(JobFields):
     @property
     def final_after(self) -> int:
         """The newest rounds that a review may still take back; those of an overlap come on top."""
-        return (ROUNDS_BEHIND if self.audit is None else self.audit.final_after) + self.overlap
+        named = None if self.audit is None else self.audit.final_after
+        proves = self.proof is not None and self.on_failure == "replay"
+        unnamed = proven.count_final_rounds(self.sizes.most, self.rounds) if proves else ROUNDS_BEHIND
+        return (named or unnamed) + self.overlap
 
     @property
     def looks_back(self) -> bool:

@@ -247,7 +247,8 @@ class AuditSpec(Part):
     `on_failure` decides on a wrong gradient that was merged already: `replay` takes the round back and
     repeats what came after it, `go_on` keeps the model as it is, `pause` leaves the decision to the requester.
     `planted`, `claims` and `auditors` belong to features of these names. With a larger `final_after` fewer lies of
-    patient colluders stay: a conviction has all answers of this many rounds audited, whose payloads are kept.
+    patient colluders stay: a failed audit has all answers of this many rounds audited, whose payloads are kept. Left
+    out, it is 20 rounds of at most 16 tasks in a job of `proven`, fewer of wider ones, and else two.
     """
 
     probability: float = Field(gt=0.0, le=1.0, strict=True)
@@ -255,12 +256,12 @@ class AuditSpec(Part):
     planted: float = Field(default=0.0, ge=0.0, le=1.0, strict=True, exclude_if=lambda value: value == 0.0)
     claims: int = Field(default=0, ge=0, le=MOST_CLAIMS, strict=True, exclude_if=lambda value: value == 0)
     auditors: AuditPanel | None = Field(default=None, exclude_if=lambda value: value is None)
-    final_after: int = Field(
-        default=ROUNDS_BEHIND,
+    final_after: int | None = Field(
+        default=None,
         ge=ROUNDS_BEHIND,
         le=MOST_OPEN,
         strict=True,
-        exclude_if=lambda value: value == ROUNDS_BEHIND,
+        exclude_if=lambda value: value is None,
     )
 
 

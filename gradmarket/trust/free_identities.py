@@ -3,7 +3,7 @@
 A round is one draw of its tasks. The ring knows its members and a whole task before it answers, shares one computation
 among a task's seats, and comes back with a fresh identity as soon as one is barred. Everybody is proven at the start,
 the ring too, which is its best case. Audits that were drawn for a round end one round later; lies that they find are
-taken back together with the round that was merged meanwhile.
+taken back together with all rounds that were merged meanwhile.
 """
 
 from collections import deque
@@ -16,6 +16,7 @@ import numpy as np
 from gradmarket.market.features.proven import seat_rules as identity_rules
 from gradmarket.market.features.proven.seat_rules import Newcomer
 from gradmarket.market.rules.assignment import Party
+from gradmarket.market.rules.overlap import ROUNDS_BEHIND
 from gradmarket.market.rules.replication import fixed, proven
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import Address, Hash
@@ -39,6 +40,11 @@ class Rules:
     """Last prices of an identity that a conviction burns."""
     closing: int = proven.LAST
     """Last rounds, in which every task is audited."""
+    window: int | None = None
+    """Newest rounds that a failed audit may take back; None: as a job that names none (count_final_rounds)."""
+
+    def count_final_rounds(self, market: "RingMarket") -> int:
+        return self.window or proven.count_final_rounds(market.tasks, market.rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +190,18 @@ class _Play:
     random: np.random.Generator
     out: RingOutcome = field(default_factory=RingOutcome)
     everybody: list[_Identity] = field(default_factory=list)
-    recent: deque[list[_Voted]] = field(default_factory=lambda: deque(maxlen=2))
+    recent: deque[list[_Voted]] = field(init=False)
+    """The rounds that may still be taken back."""
     turns: int = 0
     spent: int = 0
     networks: int = 0
     served: dict[int, int] = field(default_factory=dict)
     """The round in which each network last had a newcomers' task."""
-    replayed: int = -1
-    """The tasks of the job when a round was last replayed."""
+    again_from: int = 0
+    """The first of the recent rounds that was done again in this round, by its place; their number for none."""
+
+    def __post_init__(self) -> None:
+        self.recent = deque(maxlen=self.rules.count_final_rounds(self.market))
 
 
 def play(market: RingMarket, share: float, adversary: Adversary, rules: Rules, seed: int) -> RingOutcome:
@@ -203,10 +213,9 @@ def play(market: RingMarket, share: float, adversary: Adversary, rules: Rules, s
     game.everybody += [_identity(game, True, 0, number) for number in range(flood)]
     for number in range(market.rounds):
         _round(game, number)
-    for voted in game.recent[0]:
-        game.out.wrong += voted.wrong and not voted.over
+    game.again_from = len(game.recent) - 1
     _audit_drawn(game, game.recent[-1])
-    game.out.wrong += sum(voted.wrong and not voted.over for voted in game.recent[-1])
+    game.out.wrong += sum(voted.wrong and not voted.over for round_ in game.recent for voted in round_)
     return game.out
 
 
@@ -235,13 +244,14 @@ def _round(game: _Play, number: int) -> None:
         game.served[one.network] = number
         _answer_alone(game, one)
     game.spent = 0
-    if len(game.recent) == 2:
+    if len(game.recent) == game.recent.maxlen:
         game.out.wrong += sum(voted.wrong and not voted.over for voted in game.recent[0])
     game.recent.append([])
+    game.again_from = len(game.recent) - 1
     for members in _deal(game, proven, tasks - alone):
         _vote(game, members, number)
-    if len(game.recent) == 2:
-        _audit_drawn(game, game.recent[0])
+    if len(game.recent) > 1:
+        _audit_drawn(game, game.recent[-2])
     game.out.tasks += tasks
 
 
@@ -347,34 +357,41 @@ def _audit_drawn(game: _Play, round_: list[_Voted]) -> None:
             game.out.audits += 1
             if voted.wrong:
                 _take_back(game, round_)
-                _convict(game, voted.members)
+                _convict(game, voted.members, accepted=True)
 
 
-def _convict(game: _Play, members: Sequence[_Identity]) -> None:
-    """Bars the identities, burns their vested pay, and audits their tasks of both rounds."""
+def _convict(game: _Play, members: Sequence[_Identity], accepted: bool = False) -> None:
+    """Bars the identities, burns their vested pay, and audits their tasks of the recent rounds.
+
+    Where a wrong answer was accepted and a job keeps more rounds than it must, all tasks of these are audited.
+    """
+    everything = accepted and (game.recent.maxlen or 0) > ROUNDS_BEHIND
     guilty = [one for one in members if one.ring]
     for one in guilty:
         game.out.ring_paid -= len(one.vested)
         one.vested.clear()
     for round_ in list(game.recent):
         for voted in round_:
-            if not voted.over and any(one is member for one in guilty for member in voted.members):
+            theirs = everything or any(one is member for one in guilty for member in voted.members)
+            if theirs and not voted.over:
                 voted.over = True
                 game.out.audits += 1
                 if voted.wrong:
                     _take_back(game, round_)
-                    _convict(game, voted.members)
+                    _convict(game, voted.members, accepted=True)
     for one in guilty:
         _replace(game, one)
 
 
 def _take_back(game: _Play, round_: list[_Voted]) -> None:
-    """Does the task again; where its round was merged, that round is replayed once, and the one after it done again."""
+    """Does the task again; where its round was merged, that round is replayed, and all later ones are done again."""
     game.out.again += game.rules.replicas
-    if round_ is not game.recent[-1] and game.replayed != game.out.tasks:
-        game.replayed = game.out.tasks
-        game.out.again += len(game.recent[-1]) * game.rules.replicas
-        game.out.rounds_again += 2
+    place = next(place for place, one in enumerate(game.recent) if one is round_)
+    if place < game.again_from:
+        later = list(game.recent)[place + 1 : game.again_from + 1]
+        game.out.again += sum(map(len, later)) * game.rules.replicas
+        game.out.rounds_again += len(later) + (game.again_from == len(game.recent) - 1)
+        game.again_from = place
 
 
 def _replace(game: _Play, one: _Identity) -> None:

@@ -88,7 +88,7 @@ def play_rings(spec: JobSpec, plan: Plan, shares: Sequence[float], workers: int 
     market = RingMarket(workers or WORKERS, tasks, min(spec.rounds, max(LEAST_ROUNDS, MOST_PLAYED // tasks)))
     if market.workers < 2 * plan.first_wave:
         return None
-    rules = Rules(plan.first_wave, plan.audit, spec.proof or proven.PROOF)
+    rules = Rules(plan.first_wave, plan.audit, spec.proof or proven.PROOF, window=spec.final_after - spec.overlap)
 
     def play_wrong(ring: str, share: float) -> Interval:
         how = ADVERSARIES[ring]

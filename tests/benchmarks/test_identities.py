@@ -74,9 +74,18 @@ def test_each_lie_is_caught_with_the_rate_of_audits() -> None:
     ),
 )
 def test_the_table_of_the_proposal_is_found_again(name: str, most: float, computations: float) -> None:
-    outcomes = played(name)
+    """There a conviction takes back two rounds."""
+    outcomes = played(name, Rules(window=2))
     assert wrong(outcomes) <= most
     assert mean(each.computations for each in outcomes) == pytest.approx(computations, abs=0.06)
+
+
+@pytest.mark.parametrize(("tasks", "left"), [(8, 0.75), (40, 1.0)])
+def test_audits_of_all_rounds_that_are_not_final_find_more_lies_of_a_ring(tasks: int, left: float) -> None:
+    """20 rounds of 8 tasks, three of 40: both make the job compute at most 3.7 times for a right task."""
+    few, many = (played("patient", Rules(window=window), market=RingMarket(60, tasks)) for window in (2, None))
+    assert wrong(many) < left * wrong(few)
+    assert max(mean(each.computations for each in outcomes) for outcomes in (few, many)) <= 3.75
 
 
 def test_honest_work_is_always_paid_and_what_is_not_lied_about_is_right() -> None:

@@ -25,6 +25,16 @@ from requester.features.audits import referrals
 
 SECRET = Hash(bytes(32))
 SETTINGS = proven.Settings()
+KEEPING: dict[str, Any] = {
+    "name": "rounds",
+    "model": {"architecture": "mlp"},
+    "data": {"ready": "digits"},
+    "step": {"rows": 16},
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "rounds": 100,
+    "tasks_per_round": 8,
+    "price": "10",
+}
 
 
 def party(name: str, payout: str | None = None) -> Party:
@@ -219,6 +229,37 @@ class TestPlans:
         weaker = proven.plan(proven.Settings(audit=0.1), BEST)
         allowed = [lies_between(plan, strictest, lightest) for plan in (strictest, lightest, weaker)]
         assert allowed == [True, True, False]
+
+
+class TestRoundsTakenBack:
+    @pytest.mark.parametrize(
+        ("fields", "rounds"),
+        [
+            ({}, 20),
+            ({"tasks_per_round": 16}, 20),
+            ({"tasks_per_round": 40}, 3),
+            ({"tasks_per_round": 10_000}, 2),
+            ({"rounds": 5}, 5),
+            ({"rounds": 1}, 2),
+            ({"overlap": 1}, 21),
+            ({"audit": {"probability": 0.5}}, 20),
+            ({"audit": {"probability": 0.5, "on_failure": "go_on"}}, 2),
+            ({"audit": {"probability": 0.5, "final_after": 7}}, 7),
+            ({"replication": {"name": "fixed"}, "audit": {"probability": 0.5}}, 2),
+            ({"replication": {"name": "fixed"}}, 2),
+        ],
+    )
+    def test_a_job_of_proven_workers_keeps_twenty_rounds_that_are_not_wide(
+        self, fields: dict[str, Any], rounds: int
+    ) -> None:
+        assert JobSpec.model_validate(KEEPING | fields).final_after == rounds
+
+    def test_only_a_job_that_names_them_has_them_in_its_digest(self) -> None:
+        named, unnamed = (
+            JobSpec.model_validate(KEEPING | {"audit": {"probability": 0.5} | more}).model_dump(mode="json")["audit"]
+            for more in ({"final_after": 2}, {})
+        )
+        assert (named["final_after"], "final_after" in unnamed) == (2, False)
 
 
 class TestReferrals:

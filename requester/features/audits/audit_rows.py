@@ -293,16 +293,17 @@ def release_claims(work: Work, auditor: str) -> None:
     work.session.execute(update(Audit).where(*mine).values(claimed_until=None))
 
 
-def lock_spared_tasks(work: Work, keys: Sequence[str], job: Job) -> Sequence[Task]:
+def lock_spared_tasks(work: Work, keys: Sequence[str], accepted_in: Job | None = None) -> Sequence[Task]:
     """Returns accepted tasks of these convicted wallets and operators, paid to them, that no audit repeats as a whole.
 
-    Where the job keeps more rounds open than it must, all of its own are among them, since a ring's other members may
-    have lied there. Tasks of jobs without audits are left out, since nobody runs an auditor there. The rows are locked,
-    with their jobs.
+    `accepted_in`: the job that accepted the wrong answer, None for a split. Where it keeps more rounds open than it
+    must, all of its own are among them, since a ring's other members may have lied there. Tasks of jobs without audits
+    are left out, since nobody runs an auditor there. The rows are locked, with their jobs.
     """
     if not keys:
         return ()
-    mine = Task.job_id == job.id if jobs.load_spec(job).looks_back else false()
+    looked_at = accepted_in if accepted_in is not None and jobs.load_spec(accepted_in).looks_back else None
+    mine = false() if looked_at is None else Task.job_id == looked_at.id
     their = or_(Replica.operator.in_(keys), Replica.worker.in_(keys))
     theirs = exists().where(Replica.task_id == Task.id, Replica.state == ReplicaState.PAYABLE, their)
     audited = exists().where(Audit.task_id == Task.id, Audit.window.is_(None))

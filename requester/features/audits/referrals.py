@@ -38,7 +38,7 @@ def settle_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit
     wrong = [replica for replica in revealed if replica.root != audit.root]
     convicted = list_convicted({replica.id: replica.root or "" for replica in wrong})
     guilty, alone = _list_keys(wrong, convicted), _list_keys(wrong, {row.id for row in wrong} - convicted)
-    others = audit_rows.lock_spared_tasks(work, sorted(guilty), hand.job)  # before accounts and records are locked
+    others = audit_rows.lock_spared_tasks(work, sorted(guilty))  # before accounts and records are locked
     ending.rest_workers(work, wrong, now)
     work.set_state_now(audit, AuditState.PASSED if right else AuditState.FAILED, ended_at=now)
     reputations.record_lone_error(work, alone, audit.determinism_class, now)

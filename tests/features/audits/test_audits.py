@@ -11,7 +11,7 @@ from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.features.audits import auditing
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
-from requester.features.audits import audit, audit_draws
+from requester.features.audits import audit, audit_draws, audit_rows
 from requester.features.audits.audit_routes import audits as audits_told
 from requester.features.records.evidence_routes import evidence_of
 from requester.features.records.evidence_routes import tasks as tasks_told
@@ -205,6 +205,18 @@ def test_a_conviction_takes_back_lies_of_the_job_s_last_rounds(new_market: NewMa
     assert [event["round"] for event in market.events("rewound")] == [0 if final_after == 7 else 5]
     assert (market.final_parameters() == clean_parameters(new_market, **spec)) == (final_after == 7)
     check_books(market)
+
+
+def test_a_split_has_the_answers_of_those_convicted_audited_alone(new_market: NewMarket) -> None:
+    """Whoever votes against others convicts itself when it likes, and nothing wrong was accepted."""
+    market = new_market(audit={"probability": 1e-9, "final_after": 7}, rounds=7)
+    betrayed(market)
+    market.until(lambda: len(market.rounds()) == 5)
+    stranger = market.worker()
+    with market.context.begin() as work:
+        job = work.get_one(Job, market.job)
+        assert audit_rows.lock_spared_tasks(work, [stranger.address]) == []
+        assert len(audit_rows.lock_spared_tasks(work, [stranger.address], job)) >= 4
 
 
 @FULL

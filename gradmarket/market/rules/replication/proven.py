@@ -12,6 +12,7 @@ from pydantic import Field
 
 from gradmarket.market.fields import Part
 from gradmarket.market.rules import replication
+from gradmarket.market.rules.overlap import ROUNDS_BEHIND
 from gradmarket.market.rules.replication import STRANGER, Lead
 from gradmarket.market.task_plan import Plan
 
@@ -34,6 +35,9 @@ WRONG: Final = 0.01
 BOUND: Final = 1 / 96
 """The same for a ring of any size whose members always return: p = 0.2 with three replicas."""
 LONG: Final = 1000
+LOOKED_BACK: Final = 20
+"""Rounds that a failed audit may take back where a round has at most NARROW tasks."""
+NARROW: Final = 16
 
 
 class Settings(Part):
@@ -101,6 +105,16 @@ def compute_stock_wrong(audit: float, replicas: int, rounds: int, share: float) 
         return 0.0
     left: float = (share ** (1 - replicas) + (replicas - 1) * audit * rounds) ** (1 / (1 - replicas))
     return (1.0 - audit) / (audit * rounds) * (share - left)
+
+
+def count_final_rounds(tasks: int, rounds: int) -> int:
+    """Returns how many newest rounds of `tasks` tasks a failed audit may take back, in a job of `rounds` rounds.
+
+    In wider rounds convictions are as many more, and each repeats as many more tasks: so these rounds fall by the
+    square of the tasks, and a ring makes a job repeat no more of them.
+    """
+    wide = (NARROW / max(NARROW, tasks)) ** 2
+    return max(ROUNDS_BEHIND, min(rounds, int(LOOKED_BACK * wide)))
 
 
 @cache
