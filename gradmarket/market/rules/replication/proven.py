@@ -121,7 +121,9 @@ def count_final_rounds(tasks: int, rounds: int) -> int:
 def compute_audit_rate(replicas: int, rounds: int | None = None) -> float:
     """Returns the least p, in steps of STEP, that bounds the lies left in a job of `rounds` rounds; None: a long one.
 
-    At most BOUND by a ring that always returns, and at most WRONG by a proven ring of RING of the crew.
+    At most BOUND by a ring that always returns, and at most WRONG by a proven ring of RING of the crew. Played with the
+    rounds of count_final_rounds, 0.2 would leave at most 1.0 % in jobs of 10 to 40 rounds with three replicas, but
+    1.3 % in rounds of 48 tasks, which look back at two, and 1.6 % with two replicas at 0.3: so short jobs audit more.
     """
     for step in range(math.ceil(LEAST / STEP), round(1 / STEP)):
         rate = step * STEP
