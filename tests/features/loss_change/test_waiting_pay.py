@@ -316,6 +316,26 @@ def test_a_model_that_diverges_for_the_auditor_too_stays_paused(new_market: NewM
     check_books(market)
 
 
+@FULL
+@pytest.mark.parametrize("usable", leave_to_full([True, False]))
+def test_an_auditor_that_lies_about_its_own_answer_costs_no_worker_its_pay_or_its_record(
+    new_market: NewMarket, usable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Honest answers diverge, and it states that its own did not; or it states that a usable one did."""
+    monkeypatch.setattr(Scorer, "_is_own_usable", lambda *_: usable)
+    bound = {"norm_bound": 1e-6} if usable else {}
+    market, _ = pause_by_nine_networks(new_market, HONEST if usable else HUGE, **bound)
+    auditor = Scorer(market, passing=1.0)
+    auditor.play(passes=6)
+    auditor.work()
+    assert not market.all(Reputation, Reputation.failed > 0)
+    assert not market.events("pay_dropped")
+    if not usable:
+        assert market.state() == JobState.PAUSED
+        market.resume()
+    check_books(market)
+
+
 def open_with_a_cleared_worker(new_market: NewMarket) -> tuple[MarketFixture, SimWorker, Scorer]:
     market = new_market(rounds=3, tasks_per_round=RUNS + 10, **scored())
     (worker,) = hired(market, HONEST)
