@@ -64,8 +64,8 @@ def last_answer(context: Context, poll: Poll) -> PollAnswer:
     with context.reading() as reader:
         (news,) = build_poll_answers(context, reader, [poll], unheard.load_held_replicas(reader, [poll.worker]), now)
         waiting = explanation_of(reader).explain_no_lease(reader, poll.worker, now)
-        found = unheard.list_unused_reservations(reader, poll.worker, poll.request.leaving)
-    return news.model_copy(update={"waiting": waiting, "unused": {JobId(job): number for job, number in found}})
+        found = unheard.find_unused_reservations(reader, poll.worker, poll.request.leaving)
+    return news.model_copy(update={"waiting": waiting, "unused": found})
 
 
 def list_addressed_workers(context: Context) -> Sequence[str]:

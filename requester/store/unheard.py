@@ -7,7 +7,8 @@ from typing import Final
 from sqlalchemy import Boolean, and_, bindparam, or_, select
 
 from gradmarket.market.rules.lifecycle import is_final_state
-from gradmarket.market.terms import Address, Hash, JobState
+from gradmarket.market.terms import Address, Hash, JobId, JobState
+from gradmarket.market.wire.poll import UnusedReservation
 from requester.store.among import is_in_bound_list
 from requester.store.tables import Account, Job, Replica, Task, Wave
 from requester.store.work import RowReader
@@ -67,20 +68,21 @@ _ACCOUNTS: Final = (
 )
 
 
-def list_unused_reservations(reader: RowReader, worker: Address, leaving: bool) -> list[tuple[str, int]]:
-    """Returns the jobs, with the contract's numbers, that are over and reserve more for the worker than it earned.
+def find_unused_reservations(reader: RowReader, worker: Address, leaving: bool) -> dict[JobId, UnusedReservation]:
+    """Returns what jobs that are over reserve for the worker beyond what it earned.
 
     For a worker that leaves: also those that are not over. The oldest come first, at most MOST_UNUSED.
     """
     found = reader.session.execute(_UNUSED, {"worker": worker, "leaving": leaving})
-    return [(job, number) for job, number in found if number is not None]
+    return {JobId(job): UnusedReservation(chain_job=number, earned=earned) for job, number, earned in found}
 
 
 MOST_UNUSED: Final = 32
 _UNUSED: Final = (
-    select(Job.id, Job.chain_job)
+    select(Job.id, Job.chain_job, Account.earned)
     .join(Account, Account.job_id == Job.id)
     .where(
+        Job.chain_job.is_not(None),
         Account.worker == bindparam("worker"),
         Account.reserved > Account.earned,
         Job.deposited > Job.refunded,

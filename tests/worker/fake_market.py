@@ -38,6 +38,7 @@ from gradmarket.market.wire.poll import (
     Reveal,
     SignedVerdict,
     SignedVoucher,
+    UnusedReservation,
     UploadRequest,
     WaveOpened,
     hash_of,
@@ -118,7 +119,7 @@ class FakeMarket:
     brought: dict[str, bytes] = field(default_factory=dict)
     logged: dict[str, bytes] = field(default_factory=dict)
     """The leaves of the log that it shows, by their subject."""
-    unused: dict[JobId, int] = field(default_factory=dict)
+    unused: dict[JobId, UnusedReservation] = field(default_factory=dict)
     """Reservations that it names to the worker whenever it has no lease for it."""
     shows_head: bool = False
     restarts: tuple[PublishedRestart, ...] = ()

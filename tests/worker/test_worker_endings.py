@@ -15,7 +15,7 @@ from contracts.local import LocalChain
 from gradmarket.compute import own_machine
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, JobId
-from gradmarket.market.wire.poll import PollAnswer, PollRequest, WaveOpened
+from gradmarket.market.wire.poll import PollAnswer, PollRequest, UnusedReservation, WaveOpened
 from graphdoc.runner.driver import Card, Cards
 from tests.lanes import leave_to_full
 from tests.patience import wait_for_end, wait_until
@@ -174,7 +174,7 @@ def test_a_reservation_that_no_task_came_for_is_released_when_its_job_ends(
     worker = start()
     worker.until(lambda: fake_market.asked)
     fake_market.state = "finished"
-    fake_market.unused = {JobId(fake_market.publication.job): job.id}
+    fake_market.unused = {JobId(fake_market.publication.job): UnusedReservation(chain_job=job.id, earned=0)}
     worker.until(lambda: job.ledger.account(job.id, address_of(worker_key)).reserved == 0)
 
 
@@ -182,18 +182,33 @@ def test_a_worker_that_leaves_releases_what_no_task_came_for(
     fake_market: FakeMarket, start: Start, worker_key: PrivateKey
 ) -> None:
     fake_market.most, job = 0, fake_market.job
-    fake_market.unused = {JobId(fake_market.publication.job): job.id}
+    fake_market.unused = {JobId(fake_market.publication.job): UnusedReservation(chain_job=job.id, earned=0)}
     worker = start()
     worker.until(lambda: fake_market.asked)
     worker.leaves()
     assert job.ledger.account(job.id, address_of(worker_key)).reserved == 0
 
 
+def test_a_key_in_a_new_folder_releases_nothing_that_it_earned_before(
+    fake_market: FakeMarket, start: Start, worker_key: PrivateKey
+) -> None:
+    """The folder with its vouchers is lost, and nothing is settled yet."""
+    fake_market.most, fake_market.earned, job = 0, 21, fake_market.job
+    fake_market.unused = {JobId(fake_market.publication.job): UnusedReservation(chain_job=job.id, earned=21)}
+    worker = start()
+    worker.until(lambda: fake_market.asked)
+    fake_market.state = "finished"
+    worker.until(lambda: job.ledger.account(job.id, address_of(worker_key)).reserved < 100)
+    worker.until(lambda: balance(fake_market, worker_key) == 21)
+    assert job.ledger.account(job.id, address_of(worker_key)).reserved == 21
+
+
 def test_no_account_is_opened_for_a_reservation_that_the_chain_does_not_have(
     fake_market: FakeMarket, start: Start, folder: Path
 ) -> None:
     fake_market.most = 0
-    fake_market.unused = {JobId("made-up"): 10**9, JobId("other"): 2**300, JobId("less"): -1}
+    numbers = {JobId("made-up"): 10**9, JobId("other"): 2**300, JobId("less"): -1}
+    fake_market.unused = {job: UnusedReservation(chain_job=one, earned=0) for job, one in numbers.items()}
     worker = start()
     worker.until(lambda: len(fake_market.asked) > 3)
     worker.leaves()

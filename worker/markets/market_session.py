@@ -396,15 +396,20 @@ class Upkeep:
         in_flight = any(held.lease.offer.job == account.chain_job for held in self._replica_files.open())
         if self._is_debt_redeemable() or self._redeemer.due(account, limits.redeem_at, settings.redeem_before_s):
             self._redeemer.redeem(account)
-        elif not in_flight and not account.unpaid and self._context.has_ended(account):
+        elif self._is_own(account) and not (in_flight or account.unpaid) and self._context.has_ended(account):
             self._redeemer.close(account)
 
+    def _is_own(self, account: JobAccount) -> bool:
+        """Returns whether the job is this market's: others on the contract have work in flight unknown here."""
+        return account.signer == self._context.signer
+
     def close_all(self) -> None:
-        """Redeems every job's money and releases its reservation when leaving, in at most CLOSING_TRIES tries each."""
+        """Redeems every job's money and releases this market's reservations, in at most CLOSING_TRIES tries each."""
         self._open_unused_accounts()
         for account in self._context.accounts():
+            close = self._redeemer.close if self._is_own(account) else self._redeemer.redeem
             for _ in range(CLOSING_TRIES):
-                if self._redeemer.close(account):
+                if close(account):
                     break
                 self._context.signals.pause(CLOSING_PAUSE_S)
 
@@ -412,10 +417,12 @@ class Upkeep:
         """Opens an account for each reservation that no task came for, so that closing it releases the money."""
         context, domain = self._context, self._context.domain
         unused, context.unused = context.unused, {}
-        for job, number in unused.items():
+        for job, named in unused.items():
+            number = named.chain_job
             try:
                 held = context.chain_view.ledger.account(number, self._redeemer.address)
-                if held.reserved > held.credited:
+                ours = context.chain_view.opened(number).signer == context.signer
+                if ours and held.reserved > max(held.credited, named.earned):
                     account = JobAccount(
                         chain_id=domain.chain_id,
                         contract=domain.contract,
@@ -424,6 +431,7 @@ class Upkeep:
                         job=job,
                         signer=context.signer,
                         unit=context.unit(number),
+                        earned=named.earned,
                         protocol=PROTOCOL,
                     )
                     context.account_store.open_account(account)

@@ -18,7 +18,7 @@ from gradmarket.market.signing import Domain, Signer, signer_of
 from gradmarket.market.terms import Address, Amount, JobId, JobState, ReplicaId, Units
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire import framing
-from gradmarket.market.wire.poll import Lease, SketchRequest, StepFault, WaveOpened
+from gradmarket.market.wire.poll import Lease, SketchRequest, StepFault, UnusedReservation, WaveOpened
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network import DownloadFailed, DownloadRefused
 from graphdoc.encoding import Bytes
@@ -112,7 +112,7 @@ class WorkerContext:
     """One for each further card of this worker."""
     attending: set[ReplicaId] = field(default_factory=set)
     """Replicas whose referee a feature listens to, since the market reported that others answered otherwise."""
-    unused: dict[JobId, int] = field(default_factory=dict)
+    unused: dict[JobId, UnusedReservation] = field(default_factory=dict)
     """Reservations that the market's last answer without a lease named."""
     _views: dict[JobId, ListedJob] = field(default_factory=dict)
     _efforts: dict[JobId, Effort] = field(default_factory=dict)

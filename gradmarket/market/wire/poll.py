@@ -269,6 +269,15 @@ class RefusedItem(Wire):
     detail: TextField
 
 
+class UnusedReservation(Wire):
+    """Money reserved for the worker beyond what it earned in a job."""
+
+    chain_job: int
+    """The contract's number of the job."""
+    earned: UnitsField
+    """What it earned there, which stays reserved."""
+
+
 class PollAnswer(Wire):
     leases: tuple[Lease, ...] = ()
     waves: tuple[WaveOpened, ...] = ()
@@ -280,8 +289,8 @@ class PollAnswer(Wire):
     """Replicas that others answered otherwise: a referee hears both (GET /v1/work/hearings)."""
     waiting: TextField = ""
     """Why the worker gets no lease."""
-    unused: dict[JobField, int] = {}
-    """Jobs, with the contract's numbers, that are over (or that it leaves) and reserve more than it earned."""
+    unused: dict[JobField, UnusedReservation] = {}
+    """Jobs that are over (or that it leaves) and reserve more than it earned."""
 
 
 Nonce63 = Annotated[int, Field(ge=1, lt=2**63)]
