@@ -1,5 +1,6 @@
 """The draw of workers for a task, and the reasons of those that are not drawn."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from sqlalchemy import delete
 from gradmarket.market.rules.assignment import window_s
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester import engine
+from requester.exchange import outbox
 from requester.features.explanations import job_waits
 from requester.moves.candidates import is_asking
 from requester.stages import assign
@@ -35,6 +37,15 @@ def test_a_worker_without_a_reservation_gets_no_lease_and_the_job_has_the_reason
     assert market.replicas() == []
     assert "no money is reserved" in market.why_waiting()
     assert all("no money is reserved" in worker.waiting for worker in workers)
+
+
+def test_a_worker_that_leaves_is_told_no_reason_which_costs_ten_times_its_poll(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market()
+    worker = market.worker(reserved=0)
+    market.gather()
+    poll = replace(worker.newest_poll, request=worker.request.model_copy(update={"leaving": True}))
+    assert worker.waiting
+    assert not outbox.last_answer(market.context, poll).waiting
 
 
 def test_a_reservation_beyond_the_earnings_is_named_to_its_worker_once_the_job_is_over(new_market) -> None:  # type: ignore[no-untyped-def]
