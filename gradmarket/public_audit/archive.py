@@ -8,6 +8,7 @@ from gradmarket.archives.archive_index import BLOBS, INDEX, ArchivedEnd, Archive
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.manifest import parse_manifest
+from gradmarket.market.model.sampling import list_training_partitions
 from gradmarket.market.terms import Digest, JobId
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.sign_in import ChainFacts
@@ -57,7 +58,8 @@ def _list_blobs(record: JobRecord, fetcher: Fetcher) -> Iterator[Digest]:
     if (start := publication.spec.continue_from) is not None and start.optimizer_state is not None:
         yield start.optimizer_state
     yield from (digest for digest in [closed[-1].updated if closed else None] if digest is not None)
-    for partition in parse_manifest(fetcher.fetch_described(publication.manifest)).partitions:
+    manifest = parse_manifest(fetcher.fetch_described(publication.manifest))
+    for partition in list_training_partitions(manifest, publication.spec):
         fetcher.get(partition.link, partition.digest, partition.bytes)
         yield partition.digest
 

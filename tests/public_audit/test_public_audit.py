@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pytest
 from eth_keys.datatypes import PrivateKey
 from typer.testing import CliRunner
@@ -21,6 +22,7 @@ from gradmarket.commands.auditor_hearings import AuditorHearings
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_machine import choose_named_threads
+from gradmarket.data.pack import Cut, pack_dataset
 from gradmarket.demo.service import Service
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import PutQuestion
@@ -510,6 +512,24 @@ def test_a_cancelled_job_is_audited_by_its_archive_with_the_tasks_to_which_nobod
     place = [str(archive / "archive.json"), posted, "--folder", str(tmp_path / "again"), "--rpc", get_node(town)]
     done = CliRunner().invoke(app, ["audit", *place, "--sample", "0", "--json"])
     assert json.loads(done.stdout)["sound"], done.stdout
+
+
+def test_an_archive_leaves_out_the_rows_that_are_kept_unserved(town: Service, tmp_path: Path) -> None:
+    """As Market.train holds rows out: nobody reads them, and no task."""
+    x = np.random.default_rng(0).normal(size=(96, 4)).astype(np.float32)
+    packed = pack_dataset({"x": x, "y": (x[:, 0] > 0).astype(np.int64)}, Cut(rows=64, held_out=1 / 3, classes=2))
+    with RequesterClient(town.place.url, town.place.token) as client:
+        for name, file in packed.files.items():
+            (client.upload_unserved if name == "test" else client.upload)(file)
+        data = {"manifest": client.upload(packed.body)}
+    measured = {"partition": "test", "metric": "accuracy"}
+    posted = play(town, PLAIN | {"name": "rows held out", "data": data, "evaluation": measured, "rounds": 1})
+    given = ["archive", town.place.url, posted, str(tmp_path / "archive"), "--folder", str(tmp_path / "read")]
+    told = CliRunner().invoke(app, given)
+    assert told.exit_code == 0, told.output
+    place = [str(tmp_path / "archive/archive.json"), posted, "--folder", str(tmp_path / "again"), "--all"]
+    done = CliRunner().invoke(app, ["audit", *place, "--rpc", get_node(town), "--json"])
+    assert {rule["result"] for rule in json.loads(done.stdout)["rules"]} == {"proven"}, done.stdout
 
 
 @FULL
