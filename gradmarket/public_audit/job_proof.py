@@ -53,6 +53,7 @@ from gradmarket.market.rules import overlap
 from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import (
+    TASK_COUNTED,
     TASK_ENDED,
     Address,
     Hash,
@@ -247,7 +248,7 @@ def _prove_verdicts(record: JobRecord) -> ClauseResult:
     for task, evidence in record.evidence.items():
         case = VerdictCase(record.domain, record.opened.signer, record.publication.checks, evidence)
         offers[evidence.offer_digest] += 1
-        is_gathering = not evidence.committed and evidence.state not in TASK_ENDED
+        is_gathering = not evidence.committed and evidence.state not in TASK_COUNTED
         found = () if is_gathering else map(str, list_case_faults(case))
         found_faults = [*_find_offer_faults(record, listed[task], evidence), *found]
         if offers[evidence.offer_digest] > 1:

@@ -2,6 +2,7 @@
 Pure.
 """
 
+from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping
 
 from gradmarket.market.features.disputes.transcript import count_answers
@@ -137,7 +138,7 @@ def _list_task_records(
 
 def _find_other_attempts(record: JobRecord, leaves: Container[Hash]) -> Iterator[ClauseFinding]:
     """Finds attempts of which the log has more commitments than are shown, or that are not listed at all: the next one
-    of each task, and the first ones of tasks close to the listed ones, in all rounds and those that may follow."""
+    of each task, and the first ones of tasks close to the listed ones, in their rounds and those that may follow."""
     counts = range(record.publication.spec.replication.max_replicas + 1)
     shown = {
         (task.round, task.index, task.attempt): len(record.evidence[task.id].committed)
@@ -155,14 +156,17 @@ def _find_other_attempts(record: JobRecord, leaves: Container[Hash]) -> Iterator
 
 
 def _list_next_attempts(record: JobRecord) -> Iterator[tuple[int, int, int]]:
-    spec, last = record.publication.spec, dict[tuple[int, int], int]()
+    spec, last, near = record.publication.spec, dict[tuple[int, int], int](), defaultdict[int, set[int]](set)
     for task in record.tasks:
         last[task.round, task.index] = max(task.attempt, last.get((task.round, task.index), -1))
-    rounds = max((number for number, _ in last), default=-1) + 2 + spec.overlap
-    near = {number: [index for listed, index in last if listed in {number - 1, number}] for number in range(rounds)}
-    for number, indices in near.items():
+        for number in (task.round, task.round + 1):
+            near[number].add(task.index)
+    following = max(near, default=0)
+    rounds = {0, *near, *range(following, following + spec.overlap + 1)}
+    for number in sorted(rounds.intersection(range(spec.rounds))):
+        indices = near[number]
         first, end = min(indices, default=0) - spec.sizes.most, max(indices, default=0) + spec.sizes.most + 1
-        for index in range(max(0, first), end):
+        for index in range(max(0, first), min(end, spec.tasks_of(number).stop)):
             yield number, index, last.get((number, index), -1) + 1
 
 

@@ -218,6 +218,14 @@ def other_answer(record: JobRecord) -> JobRecord:
     return replace(record, evidence={**record.evidence, task: told})
 
 
+def answer_of_nobody(record: JobRecord) -> JobRecord:
+    """No audit is over for it, nobody committed to it, and nobody is paid."""
+    task, told = record.tasks[0], {"root": OTHER, "state": TaskState.ACCEPTED}
+    shown = record.evidence[task.id].model_copy(update={**told, "replicas": (), "waves": ()})
+    payments = [one for one in record.payments if one.task != task.id]
+    return replace(changed_task(record, 0, **told), evidence={**record.evidence, task.id: shown}, payments=payments)
+
+
 def other_history(record: JobRecord, at: int) -> JobRecord:
     """The service lists other leaves than those that it told the chain, and signs a head over them."""
     leaves = [*record.log.leaves[:at], Hash(bytes(32)), *record.log.leaves[at + 1 :]]
@@ -269,6 +277,12 @@ def test_evidence_read_before_the_market_went_away_is_not_fetched_again(
     assert sorted(first.asked + second.asked) == sorted(record.evidence)
 
 
+@pytest.mark.parametrize("place", ["round", "index"])
+def test_a_task_far_from_the_others_keeps_no_auditor_at_work(record: JobRecord, place: str) -> None:
+    """Else a number of the service's choice is as many places at which hidden attempts are looked for."""
+    assert prove_log(changed_task(record, 0, **{place: 10**15})).checked == len(record.log.leaves)
+
+
 def test_a_restart_that_the_log_admits_is_named_and_no_fork(record: JobRecord) -> None:
     """The head is not signed again, which is the one fault."""
     result = prove_log(restarted(record, admits=True))
@@ -317,6 +331,7 @@ LIES: Final = {
     "an answer twice": Lie(Clause.ANSWERS, lambda r: replace(r, tasks=[*r.tasks, r.tasks[0]])),
     "a payment left out": Lie(Clause.PAYMENTS, lambda r: replace(r, payments=r.payments[1:])),
     "a payment twice": Lie(Clause.PAYMENTS, lambda r: replace(r, payments=[*r.payments, r.payments[0]])),
+    "an accepted answer of nobody": Lie(Clause.VERDICTS, answer_of_nobody),
     "a payment for nothing": Lie(Clause.PAYMENTS, lambda r: changed_payment(r, replica="nobody")),
     "a payment of less": Lie(Clause.PAYMENTS, lambda r: changed_payment(r, amount=1)),
     "a payment to another": Lie(Clause.PAYMENTS, lambda r: changed_payment(r, worker=r.opened.requester)),

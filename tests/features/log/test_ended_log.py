@@ -113,7 +113,7 @@ def test_an_attempt_that_the_market_hides_or_shows_without_its_commitments_is_fo
 
 
 def test_the_first_attempt_of_a_round_that_the_market_hides_is_found_in_the_log(new_market: NewMarket) -> None:
-    market = traced(new_market)
+    market = traced(new_market, rounds=2)
     leaves = [Hash(hash_leaf(encode_attempt(1, 0, 0, 2)))]
     (hidden,) = (fault for fault in prove(market, leaves).faults if "none is listed" in fault.detail)
     assert hidden.about == "attempt 0 at task 0 of round 1"
