@@ -103,7 +103,7 @@ async def _wait_for_news(
     end = context.clock() + polled.request.wait_s
     while not (outbox.any_in(answer) or context.notifier.closing):
         left = end - context.clock()
-        if left <= 0 and polled.request.wait_s < REASON_S and not polled.request.leaving:
+        if left <= 0 and polled.request.wait_s < REASON_S:
             break
         if left <= 0 or wait.ended:
             return await run_in_threadpool(outbox.last_answer, context, polled)

@@ -65,7 +65,7 @@ def last_answer(context: Context, poll: Poll) -> PollAnswer:
         (news,) = build_poll_answers(context, reader, [poll], unheard.load_held_replicas(reader, [poll.worker]), now)
         leaving = poll.request.leaving  # it wants no lease, and the reason costs ten times the poll
         waiting = "" if leaving else explanation_of(reader).explain_no_lease(reader, poll.worker, now)
-        found = unheard.find_unused_reservations(reader, poll.worker, leaving)
+        found = unheard.find_unused_reservations(reader, poll.worker, leaving, now)
     return news.model_copy(update={"waiting": waiting, "unused": found})
 
 
@@ -76,7 +76,7 @@ def list_addressed_workers(context: Context) -> Sequence[str]:
 
 
 def any_in(answer: PollAnswer) -> bool:
-    """Returns whether the answer has anything but `waiting`, so that it is sent at once."""
+    """Returns whether the answer has anything but `waiting` and `unused`, so that it is sent at once."""
     return bool(
         answer.leases
         or answer.waves
@@ -129,6 +129,7 @@ def _build_poll_answer(
         verdicts=tuple(build_signed_verdict(replica, task) for replica, task in new if _is_judged(replica, task)),
         vouchers=tuple(voucher for voucher in paid if voucher is not None),
         hearings=tuple(ReplicaId(replica.id) for replica, task in held if _is_referred(reader, poll, replica, task)),
+        unused=unheard.find_unused_reservations(reader, poll.worker, True, now) if poll.request.leaving else {},
     )
 
 

@@ -68,12 +68,15 @@ _ACCOUNTS: Final = (
 )
 
 
-def find_unused_reservations(reader: RowReader, worker: Address, leaving: bool) -> dict[JobId, UnusedReservation]:
+def find_unused_reservations(
+    reader: RowReader, worker: Address, leaving: bool, now: float
+) -> dict[JobId, UnusedReservation]:
     """Returns what jobs that are over reserve for the worker beyond what it earned.
 
-    For a worker that leaves: also those that are not over. The oldest come first, at most MOST_UNUSED.
+    For a worker that leaves: also those that are not over. Once claims have ended nothing is released any more. The
+    oldest come first, at most MOST_UNUSED.
     """
-    found = reader.session.execute(_UNUSED, {"worker": worker, "leaving": leaving})
+    found = reader.session.execute(_UNUSED, {"worker": worker, "leaving": leaving, "now": now})
     return {JobId(job): UnusedReservation(chain_job=number, earned=earned) for job, number, earned in found}
 
 
@@ -85,7 +88,7 @@ _UNUSED: Final = (
         Job.chain_job.is_not(None),
         Account.worker == bindparam("worker"),
         Account.reserved > Account.earned,
-        Job.deposited > Job.refunded,
+        Job.claim_until > bindparam("now"),
         or_(Job.state.in_([state for state in JobState if is_final_state(state)]), bindparam("leaving", type_=Boolean)),
     )
     .order_by(Job.created_at, Job.id)

@@ -138,9 +138,12 @@ class SimWorker(Scripted):
         return outbox.last_answer(self.market.context, self.newest_poll).waiting
 
     def list_unused(self, leaving: bool = False) -> list[str]:
-        """Returns the jobs whose reservation it may release, as such a poll gets them."""
-        poll = replace(self.newest_poll, request=self.request.model_copy(update={"leaving": leaving}))
-        return list(outbox.last_answer(self.market.context, poll).unused)
+        """Returns the jobs whose reservation it may release, as such a poll gets them; one that leaves by any poll."""
+        if not leaving:
+            return list(outbox.last_answer(self.market.context, self.newest_poll).unused)
+        poll = replace(self.newest_poll, request=self.request.model_copy(update={"leaving": True}))
+        (told,) = outbox.load_poll_answers(self.market.context, [poll])
+        return list(told.unused)
 
     @property
     def newest_poll(self) -> outbox.Poll:

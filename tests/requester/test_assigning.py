@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
-from sqlalchemy import delete
+from sqlalchemy import delete, update
 
 from gradmarket.market.rules.assignment import window_s
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
@@ -50,6 +50,7 @@ def test_a_worker_that_leaves_is_told_no_reason_which_costs_ten_times_its_poll(n
 
 def test_a_reservation_beyond_the_earnings_is_named_to_its_worker_once_the_job_is_over(new_market) -> None:  # type: ignore[no-untyped-def]
     market = new_market()
+    set_values(market, Job.claim_until, ends := market.clock.now + 10**6)
     idle, exact = market.worker(reserved=PRICE), market.worker(reserved=0)
     market.gather()
     assert idle.list_unused() == exact.list_unused() == []
@@ -57,6 +58,13 @@ def test_a_reservation_beyond_the_earnings_is_named_to_its_worker_once_the_job_i
     market.cancel()
     assert idle.list_unused() == [market.job]
     assert exact.list_unused() == exact.list_unused(leaving=True) == []
+    market.clock.now = ends
+    assert idle.list_unused() == idle.list_unused(leaving=True) == [], "nothing is released once claims have ended"
+
+
+def set_values(market: MarketFixture, column: Any, value: Any) -> None:
+    with market.context.begin() as work:
+        work.session.execute(update(column.class_).values({column: value}))
 
 
 @FULL

@@ -17,7 +17,9 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, JobId
 from gradmarket.market.wire.poll import PollAnswer, PollRequest, UnusedReservation, WaveOpened
 from graphdoc.runner.driver import Card, Cards
+from tests.kit.worker_context import fund_job
 from tests.lanes import leave_to_full
+from tests.onchain import NewKey
 from tests.patience import wait_for_end, wait_until
 from tests.worker.fake_market import FakeMarket, Row, Server, app_of
 from worker import run as session
@@ -213,6 +215,29 @@ def test_no_account_is_opened_for_a_reservation_that_the_chain_does_not_have(
     worker.until(lambda: len(fake_market.asked) > 3)
     worker.leaves()
     assert not AccountStore(folder / BOOK).accounts
+
+
+@pytest.mark.parametrize("whose", ["its own under another name", "of another signer", "of another specification"])
+def test_no_account_is_opened_under_a_name_that_is_not_the_job_s_own(
+    fake_market: FakeMarket, start: Start, folder: Path, worker_key: PrivateKey, new_key: NewKey, whose: str
+) -> None:
+    """A market of the same contract would release what others reserve, and a lease of theirs find the wrong account."""
+    fake_market.most, own = 0, fake_market.job
+    name, other = JobId(fake_market.publication.job), own
+    if whose == "its own under another name":
+        name = JobId("f" * 16)
+    else:
+        signer = new_key() if whose == "of another signer" else own.signer
+        changes = {"job": "f" * 16} if whose == "of another specification" else {}
+        other = fund_job(own.ledger, new_key(), signer, fake_market.publication.model_copy(update=changes))
+        other.reserve((address_of(worker_key), 100))
+    fake_market.unused = {name: UnusedReservation(chain_job=other.id, earned=0)}
+    worker = start()
+    worker.until(lambda: len(fake_market.asked) > 3)
+    worker.leaves()
+    assert not AccountStore(folder / BOOK).accounts
+    assert any(event["event"] == "upkeep" and "another job" in event["text"] for event in worker.events())
+    assert other.ledger.account(other.id, address_of(worker_key)).reserved >= 100
 
 
 def test_without_a_market_it_still_redeems_when_it_leaves(

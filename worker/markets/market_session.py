@@ -19,8 +19,8 @@ from gradmarket.compute.task_run import Compute
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.release import PROTOCOL, find_release_difference
-from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire.poll import Lease, StepFault
+from gradmarket.market.terms import Address, Hash, JobId
+from gradmarket.market.wire.poll import Lease, StepFault, hash_of
 from gradmarket.market.wire.sign_in import ChainFacts, ConsentRequest
 from gradmarket.network.chain_errors import ChainError
 from gradmarket.runner import Runner
@@ -421,8 +421,8 @@ class Upkeep:
             number = named.chain_job
             try:
                 held = context.chain_view.ledger.account(number, self._redeemer.address)
-                ours = context.chain_view.opened(number).signer == context.signer
-                if ours and held.reserved > max(held.credited, named.earned):
+                if held.reserved > max(held.credited, named.earned):
+                    self._check_job(job, number)
                     account = JobAccount(
                         chain_id=domain.chain_id,
                         contract=domain.contract,
@@ -437,3 +437,10 @@ class Upkeep:
                     context.account_store.open_account(account)
             except UNFIT as error:
                 context.journal.once("upkeep", f"{job}: {error}", job=job)
+
+    def _check_job(self, job: JobId, number: int) -> None:
+        """Raises Refused where this market's job is another than the contract's: its account would be a stranger's."""
+        opened, publication = self._context.chain_view.opened(number), self._context.view(job).publication
+        of_job = publication is not None and (publication.job, hash_of(publication.digest)) == (job, opened.spec_digest)
+        if not of_job or opened.signer != self._context.signer:
+            raise Refused(f"the market names a reservation of job {number} of the contract, which is another job")
