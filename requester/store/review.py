@@ -113,8 +113,11 @@ class Review:
         """Returns the most units that the audits under way can award to rejected answers."""
         return 0
 
-    def describe_waits(self, reader: RowReader, job_id: str, now: float) -> str:
-        """Called for a running job without an open task; names the cause for which its merge waits, or nothing."""
+    def describe_waits(self, reader: RowReader, job_id: str, now: float, referred_s: float | None = None) -> str:
+        """Called for a running job without an open task; names the cause for which its merge waits, or nothing.
+
+        `referred_s`: of a round under way, in which referred tasks alone wait visibly, once they did for these seconds.
+        """
         return ""
 
     def describe_disagreement(self, reader: RowReader, job: Job) -> str:

@@ -89,8 +89,8 @@ class AuditReview(Review):
     def sum_awardable_units(self, reader: RowReader, job_id: str) -> int:
         return audit_rows.sum_awardable_units(reader, job_id)
 
-    def describe_waits(self, reader: RowReader, job_id: str, now: float) -> str:
-        return audit_rows.describe_waiting_audits(reader, job_id, now)
+    def describe_waits(self, reader: RowReader, job_id: str, now: float, referred_s: float | None = None) -> str:
+        return audit_rows.describe_waiting_audits(reader, job_id, now, referred_s)
 
     def describe_disagreement(self, reader: RowReader, job: Job) -> str:
         return audit_rows.describe_disagreement(reader, job)

@@ -33,6 +33,7 @@ from requester.features.audits.audit_tables import Audit, AuditedClass
 from requester.store import jobs
 from requester.store.among import NOW, is_in_bound_list
 from requester.store.locks import held_tasks
+from requester.store.review import REFERRED
 from requester.store.tables import Job, Replica, Task
 from requester.store.work import RowReader, Work
 from requester.store.workers import build_party
@@ -54,16 +55,22 @@ def sum_awardable_units(reader: RowReader, job_id: str) -> int:
     return sum(task.offer.price for task in reader.session.scalars(theirs.where(Replica.verdict_root != Replica.root)))
 
 
-def describe_waiting_audits(reader: RowReader, job_id: str, now: float) -> str:
-    """Describes what due audits wait for, without their number, which would reveal which tasks were drawn."""
+def describe_waiting_audits(reader: RowReader, job_id: str, now: float, referred_s: float | None = None) -> str:
+    """Describes what due audits wait for, without their number, which would reveal which tasks were drawn.
+
+    `referred_s`: of those alone that settle what is accepted, and are due for longer than these seconds.
+    """
     any_cpu = Audit.determinism_class == REPRODUCIBLE
     able = case((Audit.scored, "any class"), (any_cpu, "any x86 processor"), else_="class " + Audit.determinism_class)
     auditor = "an auditor of " + able + " (gradmarket auditor run)"
     awaited = [(condition, words) for words, condition in _list_awaited(reader, now)]
     for_what = case(*awaited, else_=auditor) if awaited else auditor
     due = select(for_what).where(Audit.job_id == job_id, Audit.state == AuditState.DUE)
+    if referred_s is not None:
+        due = due.where(Audit.reason == REFERRED, Audit.created_at < now - referred_s)
     waiting = sorted(reader.session.scalars(due.distinct()))
-    return f"accepted tasks wait for {', or '.join(waiting)}" if waiting else ""
+    what = "accepted tasks" if referred_s is None else "answers"
+    return f"{what} wait for {', or '.join(waiting)}" if waiting else ""
 
 
 def has_audit_for(reader: RowReader, job_id: str, number: int, reason: str) -> bool:

@@ -75,7 +75,8 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
         return trouble
     open_task = reader.session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
     if open_task is None:
-        waits = "" if has_open_round(reader, job.id) else review_of(reader).describe_waits(reader, job.id, now)
+        referred_s = IDLE_S if has_open_round(reader, job.id) else None
+        waits = review_of(reader).describe_waits(reader, job.id, now, referred_s)
         feature_waits = (feature.describe_wait(reader, job) for feature in features_of(reader))
         return job.reason or next(filter(None, feature_waits), waits)
     mixable = ballots.list_mixable_classes(reader, job, now)

@@ -34,6 +34,7 @@ from requester.features.auditors.panel_rows import PanelSeat
 from requester.features.audits import auditor_claims
 from requester.features.audits.audit_views import view_audit
 from requester.features.audits.auditor_claims import Claimed
+from requester.features.explanations import job_waits
 from requester.features.log import leaf_rows
 from requester.features.records.evidence_routes import evidence_of
 from requester.store import identities, stored_times
@@ -155,6 +156,20 @@ def test_one_operator_has_one_seat_and_no_lone_auditor_decides(new_market: NewMa
     with pytest.raises(Conflict, match="signs for another operator"):
         panel_exchange.record_seal(market.context, work.task, "bea", PanelSeal.model_validate(other))
     assert "a panel of auditors" in market.why_waiting()
+
+
+def test_a_newcomer_s_answer_that_a_lone_auditor_keeps_from_being_settled_is_explained(new_market: NewMarket) -> None:
+    market = new_market(audit=TWO, replication={"name": "proven"})
+    (ann,) = panel(market, None)
+    ann.claim()
+    market.worker()
+    market.until(lambda: market.task().state == TaskState.REFERRED)
+    ann.sit(claimed(ann))
+    assert not market.why_waiting(), "auditors take their time"
+    market.lapse(job_waits.IDLE_S + 1.0)
+    assert market.why_waiting() == (
+        "answers wait for a panel of auditors of separate operators (gradmarket auditor run)"
+    )
 
 
 def test_a_liar_in_a_panel_is_outvoted_by_further_auditors_and_barred(new_market: NewMarket) -> None:
