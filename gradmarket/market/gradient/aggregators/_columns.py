@@ -1,4 +1,4 @@
-"""DOCSTRING."""
+"""Reads one piece of a shard from all answers at a time, so that memory does not grow with the model."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
