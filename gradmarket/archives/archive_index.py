@@ -104,7 +104,13 @@ class ArchiveRecords:
     def task(self, _job: JobId, task: str) -> PublishedEvidence:
         if task not in self.index.evidence:
             raise NotFound(f"the archive has no evidence of task {task[:80]}")
-        return PublishedEvidence.model_validate_json(bytes(self.read_blob(self.index.evidence[task])))
+        digest = self.index.evidence[task]
+        try:
+            return PublishedEvidence.model_validate_json(bytes(self.read_blob(digest)))
+        except ValidationError as error:
+            raise Refused(
+                f"the archive's {digest} is no evidence of task {task[:80]}", "name another archive"
+            ) from error
 
     def _find(self, job: JobId) -> "ArchiveIndex | ArchivedEnd":
         earlier = self.index.earlier

@@ -158,7 +158,8 @@ def open_job(plan: AuditPlan, progress: Progress) -> Iterator[OpenedJob]:
         node = plan.rpc or choose_rpc(None, facts, place)
         ledger = connect_to_deployment(node, facts)
         listed = records.job(JobId(plan.job))
-        record = JobSource(records, ledger, listed.id, folder, progress).fetch()
+        of_place = _name_folder(plan, place, plan.job)  # the evidence of a mirror is none of its market
+        record = JobSource(records, ledger, listed.id, of_place, progress).fetch()
         yield OpenedJob(place, node, facts, listed, record, folder, fetcher, records, tuple(mirrors.troubles))
 
 

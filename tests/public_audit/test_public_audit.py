@@ -24,6 +24,7 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_machine import choose_named_threads
 from gradmarket.data.pack import Cut, pack_dataset
 from gradmarket.demo.service import Service
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.disputes.receipts import KeptReceipt
@@ -610,6 +611,44 @@ def test_a_job_whose_service_is_gone_is_audited_from_mirrors_of_which_one_lies(
     assert {rule["result"] for rule in told["rules"]} == {"proven"}
     assert all("has other bytes than those of" in trouble for trouble in told["mirrors"])
     assert told["mirrors"]
+
+
+def copy_with_evidence(archived: Path, to: Path, name_blob: Callable[[Path, Digest], str]) -> Path:
+    """A mirror whose index names another blob as the evidence of its first task."""
+    shutil.copytree(archived, to)
+    index = json.loads((to / "archive.json").read_text())
+    task, digest = next(iter(index["evidence"].items()))
+    index["evidence"][task] = name_blob(to / "v1/blobs", digest)
+    (to / "archive.json").write_text(json.dumps(index))
+    return to
+
+
+def test_what_a_lying_mirror_says_is_forgotten_where_another_is_asked(
+    town: Service, plain: JobId, archived: Path, tmp_path: Path
+) -> None:
+    """Both audits are of one market and folder."""
+
+    def forge(blobs: Path, digest: Digest) -> str:
+        told = json.loads((blobs / digest).read_bytes()) | {"root": OTHER}
+        data = json.dumps(told).encode()
+        (blobs / blob_digest(data)).write_bytes(data)
+        return blob_digest(data)
+
+    liar = copy_with_evidence(archived, tmp_path / "liar", forge)
+    given = ["audit", GONE, plain, "--folder", str(tmp_path / "read"), "--rpc", get_node(town), "--sample", "0"]
+    done = [CliRunner().invoke(app, [*given, "--mirror", str(each), "--json"]) for each in (liar, archived)]
+    assert [json.loads(each.stdout)["sound"] for each in done] == [False, True]
+
+
+def test_an_archive_that_names_another_file_as_evidence_gets_a_sentence(
+    town: Service, plain: JobId, archived: Path, tmp_path: Path
+) -> None:
+    document = json.loads((archived / "archive.json").read_text())["blobs"][0]
+    mirror = copy_with_evidence(archived, tmp_path / "mirror", lambda _blobs, _digest: document)
+    given = ["--folder", str(tmp_path / "read"), "--rpc", get_node(town), "--sample", "0"]
+    done = CliRunner().invoke(app, ["audit", str(mirror / "archive.json"), plain, *given])
+    assert done.exit_code == CODE
+    assert "is no evidence of task" in str(done.exception or "") + done.output
 
 
 @FULL
