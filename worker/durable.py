@@ -1,10 +1,12 @@
 """Files that survive kill -9: written to a temporary file and renamed. Synced files survive a power cut too."""
 
+import errno
 import fcntl
 import json
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -22,14 +24,15 @@ def write_file_atomically(path: Path, data: Bytes, synced: bool = True) -> None:
     """Replaces `path` by `data` atomically: after a crash it holds either the old bytes or the new ones.
 
     Only the owner may read it. Without `synced`, this holds for a crash of the process only; syncing takes some
-    milliseconds. Writers of one folder take turns. Raises OSError with the path, such as on a full disk, and leaves
-    nothing beside it then.
+    milliseconds. Writers of one folder take turns, but on NFS. Raises OSError with the path, as on a full disk, and
+    leaves nothing beside it then.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     beside = path.with_name(f".{path.name}.new")
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        with suppress(OSError):  # NFS locks only what is open for writing, as no folder is
+            fcntl.flock(folder, fcntl.LOCK_EX)
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -51,12 +54,16 @@ def write_file_atomically(path: Path, data: Bytes, synced: bool = True) -> None:
 def append_line(path: Path, line: bytes) -> None:
     """Appends one line in one write; only the owner may read it.
 
-    It survives a crash of the process, not a power cut.
+    It survives a crash of the process, not a power cut. Raises OSError with the path on a full disk, and leaves no part
+    of the line then: the next one would go on in it.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        os.write(descriptor, line)
+        before = os.fstat(descriptor).st_size
+        if os.write(descriptor, line) < len(line):
+            os.ftruncate(descriptor, before)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     finally:
         os.close(descriptor)
 

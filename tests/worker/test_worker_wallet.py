@@ -1,5 +1,6 @@
 """The key: made once, kept from others, readable with its passphrase alone, never replaced."""
 
+import errno
 import json
 import re
 import resource
@@ -103,6 +104,30 @@ def test_a_full_disk_is_named_by_its_file_and_the_old_bytes_stay(tmp_path: Path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual)
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"old")]
+
+
+def test_a_line_that_the_disk_has_no_room_for_leaves_no_part_of_it(tmp_path: Path) -> None:
+    durable.append_line(tmp_path / "file", b"old\n")
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, usual[1]))
+    try:
+        with pytest.raises(OSError, match=re.escape(str(tmp_path / "file"))):
+            durable.append_line(tmp_path / "file", b"x" * 200 + b"\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+    durable.append_line(tmp_path / "file", b"new\n")
+    assert (tmp_path / "file").read_bytes() == b"old\nnew\n"
+
+
+def test_a_file_is_written_where_folders_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS answers so to a lock of what is not open for writing."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(durable.fcntl, "flock", refuse)
+    durable.write_file_atomically(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
 
 
 def test_writers_of_one_file_take_turns(tmp_path: Path) -> None:
