@@ -451,6 +451,16 @@ def test_without_a_signed_verdict_the_log_of_an_ended_job_or_one_that_grew_since
     assert ("not proven" in done.output) is (lacks == "another number of answers" and not ended)
 
 
+def test_a_log_that_grew_lacks_a_panel_s_hearing_until_its_audit_is_over(heard: Heard, verified: Verified) -> None:
+    """It is logged by the first batch after the audit, and shown before."""
+    heard.write(heard.sign(run=0))
+    heard.show(other(heard.hearing, run=0))
+    heard.log(began=False)
+    verified()
+    heard.market.logged["later"] = b"later"
+    assert "hidden_answer" not in verified()[1]
+
+
 def test_what_the_market_does_not_show_is_not_called_proven(heard: Heard, verified: Verified, tmp_path: Path) -> None:
     def verify() -> str:
         done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(tmp_path)])

@@ -102,7 +102,8 @@ class ReceiptCheck:
         """Looks up each hearing's beginning, its number of answers, and the attempt, in the log that all see.
 
         A log that has the verdict has what preceded it, that of an ended job all that is over, and one that grew after
-        a receipt the beginning of its hearing; what else is missing may still come.
+        a receipt the beginning of its hearing, but for a panel's, which waits for the end of its audit; what else is
+        missing may still come.
         """
         heard = {(kept.sides, kept.run) for kept in own}
         head = told[-1].head.struct() if told else None
@@ -114,7 +115,8 @@ class ReceiptCheck:
                 continue
             name, over = f"{own[0].task}/{number}", self.over and hearing.ruling is not None
             began, said = encode_hearing(own[0].offer, *hearing.sides, hearing.run), count_answers(hearing)
-            if not self._is_logged(head, LeafKind.HEARING, name, began, due=judged or over or grew):
+            due = judged or over or (grew and hearing.run is None)
+            if not self._is_logged(head, LeafKind.HEARING, name, began, due):
                 yield Finding(Fault.HIDDEN_ANSWER, about, f"hearing {number}: the log lacks its beginning")
             ended = encode_answers(own[0].offer, *hearing.sides, hearing.run, *said)
             due = over or (judged and hearing.ruling is not None)
