@@ -72,6 +72,22 @@ def test_a_worker_that_leaves_a_market_keeps_what_another_reserves(
     assert reserved(fake_market, worker_key) == 100
 
 
+def test_a_market_that_reserves_anew_what_was_released_costs_its_worker_gas_once(
+    fake_market: FakeMarket, make_context: Callable[..., WorkerContext], worker_key: PrivateKey, tmp_path: Path
+) -> None:
+    """To reserve costs a quarter of the gas of a release."""
+    context = make_context(fake_market)
+    upkeep, seen = open_upkeep(context, tmp_path), list[Units]()
+    for units in (0, 5):
+        if units:
+            fake_market.job.reserve((address_of(worker_key), units))
+        named = UnusedReservation(chain_job=fake_market.job.id, earned=Units(0))
+        context.unused = {JobId(fake_market.publication.job): named}
+        upkeep.close_all()
+        seen.append(reserved(fake_market, worker_key))
+    assert seen == [0, 5]
+
+
 def test_a_market_names_no_reservation_of_another(
     at_rival: WorkerContext, fake_market: FakeMarket, worker_key: PrivateKey, tmp_path: Path
 ) -> None:

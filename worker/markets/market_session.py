@@ -364,6 +364,7 @@ class Upkeep:
         self._replica_files = replica_files
         self._next = 0.0
         self._next_urgent = 0.0
+        self._opened_unused = set[int]()
 
     def turn(self) -> None:
         """Checks all accounts every `upkeep_s` seconds, and sooner in trouble."""
@@ -414,15 +415,19 @@ class Upkeep:
                 self._context.signals.pause(CLOSING_PAUSE_S)
 
     def _open_unused_accounts(self) -> None:
-        """Opens an account for each reservation that no task came for, so that closing it releases the money."""
+        """Opens an account for each reservation that no task came for, so that closing it releases the money.
+
+        Once for each job: a market could reserve anew for a quarter of the gas that a release costs the worker.
+        """
         context, domain = self._context, self._context.domain
         unused, context.unused = context.unused, {}
         for job, named in unused.items():
             number = named.chain_job
             try:
                 held = context.chain_view.ledger.account(number, self._redeemer.address)
-                if held.reserved > max(held.credited, named.earned):
+                if held.reserved > max(held.credited, named.earned) and number not in self._opened_unused:
                     self._check_job(job, number)
+                    self._opened_unused.add(number)
                     account = JobAccount(
                         chain_id=domain.chain_id,
                         contract=domain.contract,
