@@ -23,6 +23,7 @@ from gradmarket.data.pack import Cut, pack_dataset, write_dataset
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError
 from gradmarket.mistakes import print_error
+from gradmarket.user_files import load_json_object
 
 HERE = Path(__file__).parent
 HOLDERS = 3
@@ -62,7 +63,7 @@ def main(*addresses: str) -> None:
     x, y = own_rows()
     model = nn.Sequential(nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Linear(64, 10))
     holders = list(addresses) or make_example_holders()
-    fields = json.loads((HERE / "settings.json").read_text())
+    fields = load_json_object(str(HERE / "settings.json"))
     private = {"holders": holders, **fields.pop("private")}
     if "secure_aggregation" in private:
         fields["tasks_per_round"] = len(holders)

@@ -7,7 +7,6 @@ The file holds `x`, float32[rows, channels, height, width], and `y`, int64[rows]
 in settings.json beside this script.
 """
 
-import json
 import sys
 from pathlib import Path
 from zipfile import BadZipFile
@@ -21,6 +20,7 @@ from torch import nn
 from gradmarket import Market
 from gradmarket.market.errors import MarketError
 from gradmarket.mistakes import print_error
+from gradmarket.user_files import load_json_object
 
 HERE = Path(__file__).parent
 
@@ -34,8 +34,8 @@ def load_images(file: str | None) -> tuple[torch.Tensor, torch.Tensor]:
             x, y = torch.tensor(arrays["x"]).float(), torch.tensor(arrays["y"]).long()
     except (BadZipFile, EOFError, KeyError, TypeError, ValueError):
         sys.exit(f"error: {file} is no npz file with x and y: write it with numpy.savez(file, x=images, y=classes)")
-    if x.dim() != 4 or y.shape != x.shape[:1] or not len(y) or y.min() < 0:
-        found = f"x{list(x.shape)} and y{list(y.shape)}"
+    if x.dim() != 4 or y.shape != x.shape[:1] or not len(y) or y.min() < 0 or y.max() >= len(y):
+        found = f"x{list(x.shape)} and y{list(y.shape)}" + (f" up to {y.max()}" if len(y) else "")
         sys.exit(f"error: {file} has {found}: give x[rows, channels, height, width] and each row's class, from 0 on")
     return x, y
 
@@ -58,7 +58,7 @@ def main(file: str | None) -> None:
     x, y = load_images(file)
     model = build_network(x.shape[1:], int(y.max()) + 1)
     with Market() as market:
-        job = market.train(model, nn.CrossEntropyLoss(), (x, y), **json.loads((HERE / "settings.json").read_text()))
+        job = market.train(model, nn.CrossEntropyLoss(), (x, y), **load_json_object(str(HERE / "settings.json")))
         print(f"job {job.id}")
         job.watch()
         job.load_into(model)

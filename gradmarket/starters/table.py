@@ -6,7 +6,6 @@ COLUMN is the class of each row, in words or numbers; every other column must ho
 scikit-learn's wines. Rounds, price, optimizer and the rest of the job stand in settings.json beside this script.
 """
 
-import json
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from torch import nn
 from gradmarket import Market
 from gradmarket.market.errors import MarketError
 from gradmarket.mistakes import print_error
+from gradmarket.user_files import load_json_object
 
 HERE = Path(__file__).parent
 
@@ -34,8 +34,13 @@ def load_table_rows(file: str | None, column: str | None) -> tuple[np.ndarray, n
     except ValueError as error:
         sys.exit(f"error: {file} is no table: {error}: correct it there, or name another file")
     if column not in columns:
-        sys.exit(f"error: {file} has no column {column}: name the classes' column of {', '.join(columns)}")
-    classes = np.array(columns.pop(column))
+        sys.exit(
+            f"error: {file} has no column {column or 'named here'}: name the classes' column of {', '.join(columns)}"
+        )
+    named = columns.pop(column)
+    if None in named:
+        sys.exit(f"error: row {named.index(None)} of {file} has no {column}: write its class, or take the row out")
+    classes = np.array(named)
     if not columns or not len(classes):
         sys.exit(f"error: {file} has no rows, or no column of numbers beside {column}: name another file")
     return np.stack([numbers_of(values, name) for name, values in columns.items()], axis=1), classes
@@ -56,7 +61,7 @@ def main(file: str | None = None, column: str | None = None) -> None:
     x, y = torch.tensor(scaled).float(), torch.tensor(numbered)
     model = nn.Sequential(nn.Linear(x.shape[1], 32), nn.ReLU(), nn.Linear(32, len(classes)))
     with Market() as market:
-        job = market.train(model, nn.CrossEntropyLoss(), (x, y), **json.loads((HERE / "settings.json").read_text()))
+        job = market.train(model, nn.CrossEntropyLoss(), (x, y), **load_json_object(str(HERE / "settings.json")))
         print(f"job {job.id}")
         job.watch()
         job.load_into(model)

@@ -18,6 +18,7 @@ from gradmarket import Market
 from gradmarket.market.errors import MarketError
 from gradmarket.mistakes import print_error
 from gradmarket.runner.architectures import gpt
+from gradmarket.user_files import load_json_object
 
 HERE = Path(__file__).parent
 LENGTH = 32
@@ -47,7 +48,7 @@ def main(files: list[str]) -> None:
     x, y, characters = cut_character_windows(load_text(files))
     model = gpt.build({"depth": 2, "width": 64, "heads": 4}, (LENGTH,), characters)
     with Market() as market:
-        job = market.train(model, gpt.OBJECTIVE, (x, y), **json.loads((HERE / "settings.json").read_text()))
+        job = market.train(model, gpt.OBJECTIVE, (x, y), **load_json_object(str(HERE / "settings.json")))
         print(f"job {job.id}")
         job.watch()
         job.load_into(model)

@@ -123,6 +123,35 @@ def test_a_starter_script_s_mistake_is_printed_with_its_remedy(
     assert rest.count("\n") == bool(remedy)
 
 
+@pytest.mark.parametrize(
+    ("kind", "settings", "arguments", "message"),
+    [
+        ("table", "{", [], "settings.json is not JSON"),
+        ("images", "[]", [], "settings.json is not a JSON object"),
+        ("table", "{}", ["mine.csv", "c"], "row 1 of mine.csv has no c: write its class"),
+        ("images", "{}", ["mine.npz"], "mine.npz has x[2, 1, 8, 8] and y[2] up to 1000000000: give"),
+    ],
+)
+def test_a_starter_s_damaged_input_ends_it_in_a_sentence(
+    kind: str,
+    settings: str,
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, ["new", "first", "--for", kind]).exit_code == 0
+    Path("first/settings.json").write_text(settings)
+    Path("mine.csv").write_text("a,c\n1,1\n2,\n3,2\n")
+    np.savez("mine.npz", x=np.zeros((2, 1, 8, 8)), y=np.array([0, 10**9]))
+    monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path("first/train.py", run_name="__main__")
+    assert message in f"{ended.value} {capsys.readouterr().err}"
+
+
 @FULL
 @pytest.mark.parametrize("kind", ["table", "private"])
 def test_an_interrupted_script_prints_that_the_job_goes_on(kind: str, written: Callable[..., Path]) -> None:
