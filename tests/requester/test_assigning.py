@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
-from sqlalchemy import delete, update
+from sqlalchemy import delete, event, update
 
 from gradmarket.market.rules.assignment import window_s
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
@@ -15,7 +15,7 @@ from requester.exchange import outbox
 from requester.features.explanations import job_waits
 from requester.moves.candidates import is_asking
 from requester.stages import assign
-from requester.store import earned_rows, newcomers, workers
+from requester.store import earned_rows, newcomers, unheard, workers
 from requester.store.locks import lock_row
 from requester.store.tables import Account, Job, Worker
 from requester.store.work import Work
@@ -60,6 +60,19 @@ def test_a_reservation_beyond_the_earnings_is_named_to_its_worker_once_the_job_i
     assert exact.list_unused() == exact.list_unused(leaving=True) == []
     market.clock.now = ends
     assert idle.list_unused() == idle.list_unused(leaving=True) == [], "nothing is released once claims have ended"
+
+
+def test_a_worker_s_reservations_are_found_along_an_index(new_market) -> None:  # type: ignore[no-untyped-def]
+    """Each poll of a worker that leaves asks for them."""
+    market = new_market()
+    worker, asked = market.worker(), list[Any]()
+    with market.context.reading() as reader:
+        connection = reader.session.connection()
+        event.listen(connection, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
+        unheard.find_unused_reservations(reader, worker.address, True, market.clock.now)
+        ((statement, values),) = asked
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values).all()
+    assert any("accounts_of_worker" in str(line) for line in plan)
 
 
 def set_values(market: MarketFixture, column: Any, value: Any) -> None:

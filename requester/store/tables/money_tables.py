@@ -38,6 +38,8 @@ class Account(Base):
     rests_until: Mapped[float] = mapped_column(default=0.0)
     """Until this time the job does not draw it (market.rules.newcomers)."""
 
+    __table_args__ = (Index("accounts_of_worker", "worker"),)
+
     @property
     def promised(self) -> int:
         """The amount of its voucher, in units."""
