@@ -86,7 +86,8 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
     busy = answer_kind_of(reader, job).list_unavailable_by_round(reader, job, [open_task])[open_task.round]
     opening = admit_returners(reader, job, opening_for(job, open_task, replicas, mixable, busy), replicas, now, busy)
     alive = workers.list_live_workers(reader, now, LOOKED_AT)
-    candidates = candidates_of(reader, job, alive, now)
+    present = candidates_of(reader, job, alive, now)
+    candidates = [candidate for candidate in present if candidate.takes_part] or present
     reasons = [assignment.why_not(candidate, opening) for candidate in candidates]
     texts = [in_words(candidate, opening) or "" for candidate in candidates]
     if None in reasons:

@@ -111,6 +111,17 @@ def test_a_job_without_its_holders_names_the_command_for_them(new_market) -> Non
     assert "no holder's worker" not in market.why_waiting()
 
 
+def test_a_private_job_waits_for_its_holders_and_not_for_strangers(new_market) -> None:  # type: ignore[no-untyped-def]
+    market = new_market(data=listed(2), rounds=1, tasks_per_round=2)
+    holder(market)
+    for _ in range(2):
+        market.worker()
+    market.play(passes=20)
+    assert market.state() == JobState.RUNNING
+    assert "announced no rows of its own" not in market.why_waiting()
+    assert market.why_waiting()
+
+
 def test_a_holder_that_leaves_is_replaced(new_market) -> None:  # type: ignore[no-untyped-def]
     market = new_market(data=listed(3), rounds=1, tasks_per_round=2)
     idle = holder(market, IDLE)
