@@ -9,7 +9,7 @@ from sqlalchemy import Boolean, and_, bindparam, or_, select
 from gradmarket.market.rules.lifecycle import is_final_state
 from gradmarket.market.terms import Address, Hash, JobId, JobState
 from gradmarket.market.wire.poll import UnusedReservation
-from requester.store.among import is_in_bound_list
+from requester.store.among import NOW, is_in_bound_list
 from requester.store.tables import Account, Job, Replica, Task, Wave
 from requester.store.work import RowReader
 
@@ -88,7 +88,7 @@ _UNUSED: Final = (
         Job.chain_job.is_not(None),
         Account.worker == bindparam("worker"),
         Account.reserved > Account.earned,
-        Job.claim_until > bindparam("now"),
+        Job.claim_until > NOW,
         or_(Job.state.in_([state for state in JobState if is_final_state(state)]), bindparam("leaving", type_=Boolean)),
     )
     .order_by(Job.created_at, Job.id)

@@ -19,6 +19,7 @@ from requester.store import earned_rows, newcomers, unheard, workers
 from requester.store.locks import lock_row
 from requester.store.tables import Account, Job, Worker
 from requester.store.work import Work
+from tests.databases import BOTH
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, NOISE, SIGN_FLIP
 from tests.lanes import FULL
 from tests.requester.books import check_books
@@ -48,9 +49,10 @@ def test_a_worker_that_leaves_is_told_no_reason_which_costs_ten_times_its_poll(n
     assert not outbox.last_answer(market.context, poll).waiting
 
 
+@BOTH
 def test_a_reservation_beyond_the_earnings_is_named_to_its_worker_once_the_job_is_over(new_market) -> None:  # type: ignore[no-untyped-def]
     market = new_market()
-    set_values(market, Job.claim_until, ends := market.clock.now + 10**6)
+    set_values(market, Job.claim_until, ends := int(market.clock.now) + 10**6)
     idle, exact = market.worker(reserved=PRICE), market.worker(reserved=0)
     market.gather()
     assert idle.list_unused() == exact.list_unused() == []
@@ -58,10 +60,11 @@ def test_a_reservation_beyond_the_earnings_is_named_to_its_worker_once_the_job_i
     market.cancel()
     assert idle.list_unused() == [market.job]
     assert exact.list_unused() == exact.list_unused(leaving=True) == []
-    market.clock.now = ends
+    market.clock.now = ends + 0.5
     assert idle.list_unused() == idle.list_unused(leaving=True) == [], "nothing is released once claims have ended"
 
 
+@pytest.mark.databases("sqlite")
 def test_a_worker_s_reservations_are_found_along_an_index(new_market) -> None:  # type: ignore[no-untyped-def]
     """Each poll of a worker that leaves asks for them."""
     market = new_market()
