@@ -171,7 +171,7 @@ def test_untried_networks_have_half_of_a_round_while_audits_are_in_time(
     honest = join(market, "its own")
 
     def has_seats() -> bool:
-        return bool(market.replicas(honest)) if not late else len(market.rounds()) > 4
+        return bool(market.replicas(honest)) if not late else len(market.rounds()) > 2
 
     play(market, auditor, rounds=6, done=has_seats)
     first = [worker for worker in flood if any(row.task_id.split("-")[1] == "0" for row in market.replicas(worker))]
