@@ -143,14 +143,19 @@ def parse_typed_address(address: str) -> Address:
         raise Refused(f"{address[:50]!r} is no address", "write 0x and 40 hex digits") from error
 
 
+def parse_named_address(address: str) -> Address:
+    """Returns the address of somebody. Raises Refused as `parse_typed_address`, and for the zero address."""
+    typed = parse_typed_address(address)
+    if not int(typed, 16):
+        raise Refused("the zero address has no owner", "name another, or leave it out")
+    return typed
+
+
 def _parse_address_field(address: str) -> Address:
     try:
-        typed = parse_typed_address(address)
+        return parse_named_address(address)
     except Refused as error:
         raise ValueError(f"{error.detail}: {error.remedy}") from error
-    if not int(typed, 16):
-        raise ValueError("the zero address has no owner: name another, or leave it out")
-    return typed
 
 
 NamedAddress = Annotated[Address, AfterValidator(_parse_address_field)]

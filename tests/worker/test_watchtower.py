@@ -356,6 +356,7 @@ def test_the_tower_looks_until_it_is_over(scene: Scene) -> None:
     [
         (["--watcher", "me"], "is this worker's own key"),
         (["--watcher", "0x12"], "0x12"),
+        (["--watcher", "0x" + "00" * 20], "the zero address has no owner"),
         (["--payout", "bob"], "bob"),
     ],
 )

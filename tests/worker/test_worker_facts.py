@@ -75,8 +75,9 @@ def test_a_market_s_node_is_not_believed_unless_both_are_on_this_machine(
 
 def test_an_archive_s_folder_is_recommended_as_no_node(fake_market: FakeMarket) -> None:
     facts = other(fake_market.facts("http://127.0.0.1:8545"), chain_id=31337)
-    with pytest.raises(Untrusted, match=r"of your own for it \(--rpc\)$"):
+    with pytest.raises(Untrusted, match=r"of your own for it \(--rpc\)$") as refused:
         choose_rpc(None, facts, "archives/job")
+    assert refused.value.remedy == "name a node of that chain with --rpc"
     with pytest.raises(Untrusted, match=r"8700/chain will do"):
         choose_rpc(None, facts, "http://192.0.2.1:8700")
 

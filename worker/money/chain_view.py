@@ -46,7 +46,8 @@ def choose_rpc(own: str | None, facts: ChainFacts, market: str | None = None) ->
         return facts.rpc
     served = market is not None and market.startswith(("http://", "https://"))  # an archive's folder has no node
     trial = f"; for worthless test money {market}/chain will do" if served and facts.chain_id in LOCAL_CHAIN_IDS else ""
-    raise Untrusted(f"the market pays on chain {facts.chain_id}: name a node of your own for it (--rpc){trial}")
+    told = f"the market pays on chain {facts.chain_id}: name a node of your own for it (--rpc){trial}"
+    raise Untrusted(told, "name a node of that chain with --rpc")
 
 
 def on_this_machine(url: str) -> bool:

@@ -17,7 +17,7 @@ import typer
 from gradmarket.client.transport import keep_trying_for
 from gradmarket.market.errors import Refused
 from gradmarket.market.messages import SignedConsent, Withdrawal
-from gradmarket.market.signing import check_struct_signature, parse_typed_address
+from gradmarket.market.signing import check_struct_signature, parse_named_address
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.sign_in import ChainFacts, ConsentRequest
 from gradmarket.terminal import echo_text
@@ -54,7 +54,7 @@ def give(
     """
     with _open_market_client(market, data, passphrase_file) as (settings, service):
         consent = SignedConsent(
-            parse_typed_address(worker), _choose_payout_address(settings, payout), nonce or int(time.time())
+            parse_named_address(worker), _choose_payout_address(settings, payout), nonce or int(time.time())
         )
         facts = service.facts()
         signed = _find_message_signature(settings, facts, consent, payout, signature)
@@ -79,7 +79,7 @@ def withdraw(
     with _open_market_client(market, data, passphrase_file) as (settings, service):
         own = _load_own_wallet(settings)
         message = Withdrawal(
-            parse_typed_address(worker), _choose_payout_address(settings, payout), nonce or int(time.time())
+            parse_named_address(worker), _choose_payout_address(settings, payout), nonce or int(time.time())
         )
         facts = service.facts()
         signed = _find_message_signature(settings, facts, message, payout, signature)
@@ -107,7 +107,7 @@ def _load_own_wallet(settings: WorkerSettings) -> wallet.Wallet:
 
 
 def _choose_payout_address(settings: WorkerSettings, payout: str | None) -> Address:
-    return parse_typed_address(payout) if payout else _load_own_wallet(settings).address
+    return parse_named_address(payout) if payout else _load_own_wallet(settings).address
 
 
 def _find_message_signature(

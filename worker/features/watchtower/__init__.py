@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.signing import parse_typed_address
+from gradmarket.market.signing import parse_named_address
 from worker import durable, wallet
 from worker.feature import WorkerFeature
 from worker.features.watchtower.export_sync import ExportSync, export_to, store_target
@@ -39,7 +39,7 @@ def export_watch(
     """
     settings = settings_of(rpc=rpc, data=data, payout=payout, passphrase_file=passphrase_file)
     settings = add_wallet_passphrase(settings)
-    key, named = wallet.load_wallet(settings.data, settings.secret), parse_typed_address(watcher)
+    key, named = wallet.load_wallet(settings.data, settings.secret), parse_named_address(watcher)
     if named == key.address:
         raise Refused(f"{named} is this worker's own key", "make another with `gradmarket wallet new --data FOLDER`")
     if folder.exists() and not folder.is_dir():
