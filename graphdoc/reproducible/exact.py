@@ -55,7 +55,7 @@ FACTOR_BITS: Final = 22
 """Most bits of a factor of a product, counted from the power of two above the largest of its row (or column)."""
 DEPTH: Final = 2**11
 """Products in one exact sum, of factors of 21 bits: longer rows are cut, and the parts added in order."""
-BLOCK: Final = 2**17
+BLOCK: Final = 2**16
 """Elements of a factor that are rounded at once on each thread, so that intermediate values stay in the cache."""
 TERM_BITS: Final = 45
 """Most bits of a term of a sum: a float32 loses none of them within 2**21 of the largest."""
