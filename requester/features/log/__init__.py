@@ -12,6 +12,7 @@ from gradmarket.market.features.log.job_log import ConsistencyProof, LeafProof
 from gradmarket.market.features.log.merkle import GrowingTree
 from gradmarket.market.messages import LogHead
 from gradmarket.market.terms import Hash
+from gradmarket.market.wire import NO_NUL
 from gradmarket.market.wire.log_proofs import LeafHashes, LeafKind, PublishedHead
 from requester.api.auth_routes import Here
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
@@ -78,7 +79,7 @@ def get_leaf(
     source: Source,
     job_id: JobPath,
     kind: LeafKind,
-    about: Annotated[str, Query(max_length=200, description=ABOUT)],
+    about: Annotated[str, Query(max_length=200, pattern=NO_NUL, description=ABOUT)],
     size: Size,
 ) -> LeafProof:
     with context.reading() as reader:
