@@ -63,9 +63,10 @@ def last_answer(context: Context, poll: Poll) -> PollAnswer:
     now = context.clock()
     with context.reading() as reader:
         (news,) = build_poll_answers(context, reader, [poll], unheard.load_held_replicas(reader, [poll.worker]), now)
-        leaving = poll.request.leaving  # it wants no lease, and the reason costs ten times the poll
-        waiting = "" if leaving else explanation_of(reader).explain_no_lease(reader, poll.worker, now)
-        found = unheard.find_unused_reservations(reader, poll.worker, leaving, now)
+        if poll.request.leaving:  # it wants no lease, and the reason costs ten times the poll
+            return news
+        waiting = explanation_of(reader).explain_no_lease(reader, poll.worker, now)
+        found = unheard.find_unused_reservations(reader, poll.worker, False, now)
     return news.model_copy(update={"waiting": waiting, "unused": found})
 
 

@@ -7,14 +7,12 @@ from itertools import zip_longest
 from typing import Final
 
 from gradmarket.market.errors import MarketError
-from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules.faults import shorten_printable
 from gradmarket.market.terms import ReplicaId
 from gradmarket.market.wire.poll import Lease, LeaseReturn, StepFault
 from gradmarket.network.chain_errors import ChainUnreachable
 from worker.markets.background import Computed, LeaseComputation, Step, in_thread
 from worker.markets.worker_context import WorkerContext
-from worker.money.account_store import JobAccount
 from worker.protocol.in_flight import InFlight, InFlightFolder, seal_payload
 from worker.protocol.policy import Guard
 
@@ -131,7 +129,10 @@ class Leasing:
         self._declined = 0
         context, offer = self._context, lease.offer
         self._replica_files.put(InFlight(lease=lease, instance=context.domain.instance, taken_at=self._clock()))
-        context.account_store.record_offer(self._build_job_account(lease))
+        spec = context.spec(lease.job)
+        may_wait = MAY_WAIT if spec is not None and spec.verifier.scored else 0
+        account = context.build_account(lease.job, offer.job, price=offer.price, may_wait=may_wait)
+        context.account_store.record_offer(account)
         context.expect(lease)
         text = f"Working on round {offer.round}, task {offer.task} of {context.name(lease.job)}."
         context.journal.report("leased", text, replica=lease.replica, job=lease.job, round=offer.round, task=offer.task)
@@ -160,22 +161,6 @@ class Leasing:
         text = f"Declined {lease.task}: {reason}{named}."
         self._context.journal.report("declined", text, replica=lease.replica, why=reason)
         return reason
-
-    def _build_job_account(self, lease: Lease) -> JobAccount:
-        domain, spec = self._context.domain, self._context.spec(lease.job)
-        scored = spec is not None and spec.verifier.scored
-        return JobAccount(
-            chain_id=domain.chain_id,
-            contract=domain.contract,
-            instance=domain.instance,
-            chain_job=lease.offer.job,
-            job=lease.job,
-            signer=self._context.signer,
-            unit=self._context.unit(lease.offer.job),
-            price=lease.offer.price,
-            may_wait=MAY_WAIT if scored else 0,
-            protocol=PROTOCOL,
-        )
 
     def compute(self) -> bool:
         """Computes the leases, each lane its own in a row; returns False without any."""

@@ -18,8 +18,8 @@ from gradmarket.compute.held_rows import HeldRows
 from gradmarket.compute.task_run import Compute
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.release import PROTOCOL, find_release_difference
-from gradmarket.market.terms import Address, Hash, JobId
+from gradmarket.market.release import find_release_difference
+from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.poll import Lease, StepFault, hash_of
 from gradmarket.market.wire.sign_in import ChainFacts, ConsentRequest
 from gradmarket.network.chain_errors import ChainError
@@ -394,21 +394,19 @@ class Upkeep:
         settings, limits = self._context.settings, self._context.limits
         if account.vouchered:
             self._redeemer.name_payout(account)
+        own = account.signer == self._context.signer  # others on the contract have work in flight unknown here
         in_flight = any(held.lease.offer.job == account.chain_job for held in self._replica_files.open())
         if self._is_debt_redeemable() or self._redeemer.due(account, limits.redeem_at, settings.redeem_before_s):
             self._redeemer.redeem(account)
-        elif self._is_own(account) and not (in_flight or account.unpaid) and self._context.has_ended(account):
+        elif own and not (in_flight or account.unpaid) and self._context.has_ended(account):
             self._redeemer.close(account)
-
-    def _is_own(self, account: JobAccount) -> bool:
-        """Returns whether the job is this market's: others on the contract have work in flight unknown here."""
-        return account.signer == self._context.signer
 
     def close_all(self) -> None:
         """Redeems every job's money and releases this market's reservations, in at most CLOSING_TRIES tries each."""
         self._open_unused_accounts()
         for account in self._context.accounts():
-            close = self._redeemer.close if self._is_own(account) else self._redeemer.redeem
+            own = account.signer == self._context.signer
+            close = self._redeemer.close if own else self._redeemer.redeem
             for _ in range(CLOSING_TRIES):
                 if close(account):
                     break
@@ -417,35 +415,23 @@ class Upkeep:
     def _open_unused_accounts(self) -> None:
         """Opens an account for each reservation that no task came for, so that closing it releases the money.
 
-        Once for each job: a market could reserve anew for a quarter of the gas that a release costs the worker.
+        Once for each job: a market could reserve anew for a quarter of the gas that a release costs the worker. Another
+        market's job under a name of this one would be a stranger's account.
         """
-        context, domain = self._context, self._context.domain
+        context = self._context
         unused, context.unused = context.unused, {}
-        for job, named in unused.items():
-            number = named.chain_job
+        for job, number, earned in ((job, named.chain_job, named.earned) for job, named in unused.items()):
             try:
                 held = context.chain_view.ledger.account(number, self._redeemer.address)
-                if held.reserved > max(held.credited, named.earned) and number not in self._opened_unused:
-                    self._check_job(job, number)
-                    self._opened_unused.add(number)
-                    account = JobAccount(
-                        chain_id=domain.chain_id,
-                        contract=domain.contract,
-                        instance=domain.instance,
-                        chain_job=number,
-                        job=job,
-                        signer=context.signer,
-                        unit=context.unit(number),
-                        earned=named.earned,
-                        protocol=PROTOCOL,
+                if held.reserved <= max(held.credited, earned) or number in self._opened_unused:
+                    continue
+                opened, named = context.chain_view.opened(number), context.view(job).publication
+                known = (job, context.signer, opened.spec_digest)
+                if named is None or known != (named.job, opened.signer, hash_of(named.digest)):
+                    raise Refused(
+                        f"the market names a reservation of job {number} of the contract, which is another job"
                     )
-                    context.account_store.open_account(account)
+                self._opened_unused.add(number)
+                context.account_store.open_account(context.build_account(job, number, earned=earned))
             except UNFIT as error:
                 context.journal.once("upkeep", f"{job}: {error}", job=job)
-
-    def _check_job(self, job: JobId, number: int) -> None:
-        """Raises Refused where this market's job is another than the contract's: its account would be a stranger's."""
-        opened, publication = self._context.chain_view.opened(number), self._context.view(job).publication
-        of_job = publication is not None and (publication.job, hash_of(publication.digest)) == (job, opened.spec_digest)
-        if not of_job or opened.signer != self._context.signer:
-            raise Refused(f"the market names a reservation of job {number} of the contract, which is another job")

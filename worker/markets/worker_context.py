@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.compute.executor import Executor
@@ -13,6 +13,7 @@ from gradmarket.compute.task_run import Windowed
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.money import TokenUnit
+from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.signing import Domain, Signer, signer_of
 from gradmarket.market.terms import Address, Amount, JobId, JobState, ReplicaId, Units
@@ -298,6 +299,20 @@ class WorkerContext:
             self.journal.once("store", text, why=str(problem))
             return False
         return True
+
+    def build_account(self, job: JobId, chain_job: int, **money: Any) -> JobAccount:
+        """Returns an account of this market's job; `money` has further fields of it."""
+        return JobAccount(
+            chain_id=self.domain.chain_id,
+            contract=self.domain.contract,
+            instance=self.domain.instance,
+            chain_job=chain_job,
+            job=job,
+            signer=self.signer,
+            unit=self.unit(chain_job),
+            protocol=PROTOCOL,
+            **money,
+        )
 
     def accounts(self) -> list[JobAccount]:
         """Returns this market's accounts that are not closed."""

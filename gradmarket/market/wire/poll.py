@@ -270,12 +270,10 @@ class RefusedItem(Wire):
 
 
 class UnusedReservation(Wire):
-    """Money reserved for the worker beyond what it earned in a job."""
+    """A job, by its number in the contract, that reserves more for the worker than it `earned` there."""
 
     chain_job: int
-    """The contract's number of the job."""
     earned: UnitsField
-    """What it earned there, which stays reserved."""
 
 
 class PollAnswer(Wire):
