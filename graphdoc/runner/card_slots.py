@@ -21,6 +21,8 @@ PAUSE_S: Final = 0.02
 """Seconds between two looks of a process that waits."""
 _GATE: Final = 0
 _BUSY: Final = (errno.EAGAIN, errno.EACCES)
+_FLOCK: Final = "hhqqi"
+"""`struct flock` of a 64-bit Linux: kind, whence, start, length, process."""
 
 
 def open_slots(path: str) -> int | None:
@@ -54,11 +56,13 @@ class CardSlots:
         return len(self._held) >= self._count(size)
 
     def is_awaited(self) -> bool:
-        """Returns whether another process waits for slots."""
-        if not self._lock(_GATE):
-            return True
-        self._unlock(_GATE)
-        return False
+        """Returns whether another process waits for slots. It takes no lock, so that looking is not waiting."""
+        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _GATE, 1, 0)
+        try:
+            answered = fcntl.fcntl(self._descriptor, fcntl.F_OFD_GETLK, asked)
+        except OSError:  # of a file system without locks: nobody waits
+            return False
+        return bool(struct.unpack(_FLOCK, answered)[0] != fcntl.F_UNLCK)
 
     def take(self, size: int) -> None:
         """Waits until this process has slots for so many bytes, or all of them. It must have freed its memory before,
@@ -99,5 +103,5 @@ class CardSlots:
             return
 
     def _set_lock(self, kind: int, place: int) -> None:
-        """Locks or frees one byte: `struct flock` of a 64-bit Linux."""
-        fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, place, 1, 0))
+        """Locks or frees one byte."""
+        fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, kind, os.SEEK_SET, place, 1, 0))

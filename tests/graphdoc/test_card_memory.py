@@ -3,6 +3,7 @@
 There is no card here: the requests and the children's loop are the real ones, and torch's calls are stand-ins.
 """
 
+import fcntl
 import functools
 import os
 import sys
@@ -167,6 +168,25 @@ def test_large_steps_of_two_workers_take_turns_and_leave_nothing(
     assert calls == ["empty"] * 3, "before its next step it freed its memory, as another waited"
     other.answers["release"]({})
     wait_for_end(again)
+
+
+def test_a_look_at_the_gate_is_no_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes that only look must not free their memory for each other."""
+    one, other = (
+        CardSlots(descriptor, 2**30) for descriptor in map(open_slots, [str(tmp_path / "slots")] * 2) if descriptor
+    )
+    ask, seen = fcntl.fcntl, []
+
+    def look_while_the_other_looks(descriptor: int, command: int, argument: bytes) -> object:
+        answer = ask(descriptor, command, argument)
+        if not seen:
+            seen.append(None)
+            seen[0] = one.is_awaited()
+        return answer
+
+    monkeypatch.setattr(fcntl, "fcntl", look_while_the_other_looks)
+    assert other.is_awaited() is False
+    assert seen == [False]
 
 
 def awaited(handler: RequestHandler) -> bool:
