@@ -13,8 +13,11 @@ from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.fields import Model, faults_of, first_fault, in_words
 
 
-def load_json_object(file: str) -> dict[str, Any]:
-    """Returns the object in the file, or from standard input for "-". Raises NotFound, or Refused for anything else."""
+def load_json_object(file: str, *needed: str) -> dict[str, Any]:
+    """Returns the object in the file, or from standard input for "-", with the fields that are needed.
+
+    Raises NotFound, or Refused for anything else.
+    """
     try:
         value = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
     except FileNotFoundError:
@@ -25,6 +28,8 @@ def load_json_object(file: str) -> dict[str, Any]:
         raise Refused(f"{file} is not JSON: {error}", "correct it there, or name another file") from None
     if not isinstance(value, dict):
         raise Refused(f"{file} is not a JSON object")
+    if absent := [name for name in needed if name not in value]:
+        raise Refused(f"{file} has no {' and no '.join(absent)}", "add it there")
     return value
 
 

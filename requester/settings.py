@@ -5,6 +5,7 @@ the folder GRADMARKET_SECRETS, if set: containers mount secrets as files (`/run/
 """
 
 import os
+import re
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
@@ -27,6 +28,20 @@ OF_COMPOSE: Final = frozenset(
 LEAST_MODEL_MEMORY: Final = 4 << 30
 
 
+def check_auditor_device(device: str) -> str:
+    """Returns the device. Raises ValueError for a word that names none."""
+    if not re.fullmatch("none|auto|cpu|cuda(:[0-9]+)?", device):
+        raise ValueError("name auto, cpu, cuda, or a card like cuda:0; or none, for no auditor")
+    return device
+
+
+def check_proxy_path(path: str) -> str:
+    """Returns the path. Raises ValueError unless it begins and ends with a slash."""
+    if not (path.startswith("/") and path.endswith("/")):
+        raise ValueError("a path begins and ends with a slash, such as /inside/blobs/")
+    return path
+
+
 class RequesterSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="GRADMARKET_", env_ignore_empty=True, frozen=True, extra="ignore")
 
@@ -40,7 +55,7 @@ class RequesterSettings(BaseSettings):
     """The address that workers reach the service under, where it is not host and port."""
     database: str | None = None
     """SQLAlchemy address, such as `postgresql://user@host/name`; SQLite in the data folder where none is given."""
-    auditor: str = Field(default="auto", pattern="^(none|auto|cpu|cuda(:[0-9]+)?)$")
+    auditor: Annotated[str, AfterValidator(check_auditor_device)] = "auto"
     """The device of the service's own auditor, one for all services that share the database: auto, cpu or cuda; or
     none, for no such auditor.
     """
@@ -143,7 +158,7 @@ class RequesterSettings(BaseSettings):
     """Attempts at one task without silent workers before its job pauses; anew after a resume."""
     trusted_proxies: frozenset[IPvAnyNetwork] = frozenset()
     """Addresses or networks whose X-Forwarded-For is believed."""
-    proxy_blobs: str | None = Field(default=None, pattern="^/(?:.*/)?$")
+    proxy_blobs: Annotated[str, AfterValidator(check_proxy_path)] | None = None
     """The path under which a trusted proxy serves the folder of blobs by itself, when the service sends it there
     (X-Accel-Redirect), such as `/inside/blobs/`; the service sends the bytes where none is given. The data folder's
     group may read along then."""

@@ -16,6 +16,7 @@ from worker.wallet import Wallet
 
 RpcOption = Annotated[str | None, typer.Option("--rpc", help="Your own JSON-RPC node of the chain.")]
 DataOption = Annotated[Path | None, typer.Option("--data", help="Folder of the key, the vouchers and the cache.")]
+MarketOption = Annotated[str | None, typer.Option(help="Address of the service; else GRADMARKET_WORKER_MARKET.")]
 DeviceOption = Annotated[
     str | None, typer.Option("--device", help="Device: auto, cpu, cuda, cuda:1, cuda:0,cuda:1, or all cards.")
 ]

@@ -32,7 +32,14 @@ from gradmarket.market.terms import REPRODUCIBLE, Address, Amount, Digest, Hash
 TAG: Final = r"^[A-Za-z0-9][A-Za-z0-9._:=-]{0,39}$"
 TAG_OR_NONE: Final = rf"{TAG}|^$"
 TOKEN_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-WEBHOOK: Final = r"^[0-9a-f]{16}$"
+SHORT_ID: Final = r"^[0-9a-f]{16}$"
+"""Of a job or a webhook."""
+ADDRESS: Final = r"^0x[0-9a-fA-F]{40}$"
+ID: Final = r"^[0-9A-Za-z-]{1,64}$"
+NAME: Final = r"^[a-z][a-z0-9_]{0,39}$"
+NO_NUL: Final = r"^[^\x00]*$"
+"""PostgreSQL's texts hold every character but NUL. No pattern matches half of a surrogate pair."""
+METRIC_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,39}$"
 DIGEST: Final = r"^blake3:[0-9a-f]{64}$"
 
 _TAG: Final = "a tag is one word: letters, digits and . _ : = - inside, 40 at most"
@@ -40,7 +47,12 @@ PATTERNS: Final[Mapping[str, str]] = {
     TAG: _TAG,
     TAG_OR_NONE: _TAG,
     TOKEN_NAME: "a token's name is one word: letters, digits and . _ - inside, 64 at most",
-    WEBHOOK: "the id of a webhook has 16 digits of 0 to 9 and a to f: `gradmarket webhook list` has them",
+    SHORT_ID: "an id has 16 digits of 0 to 9 and a to f",
+    ADDRESS: "an address is 0x and 40 digits of 0 to 9 and a to f",
+    ID: "an id has letters, digits and dashes, 64 at most",
+    NAME: "a name begins with a to z and goes on with these, digits and _, 40 at most",
+    NO_NUL: "a text has no NUL character",
+    METRIC_NAME: "a name begins with a letter or _ and goes on with these and digits, 40 at most",
     DIGEST: "a digest is blake3: and 64 digits of 0 to 9 and a to f",
 }
 
@@ -108,11 +120,9 @@ def hex_bytes(length: int) -> tuple[Any, ...]:
 
 HashField = Annotated[Hash, *hex_bytes(32)]
 SignatureField = Annotated[bytes, *hex_bytes(65)]
-AddressField = Annotated[
-    Address, Field(pattern=r"^0x[0-9a-fA-F]{40}$"), AfterValidator(lru_cache(2**16)(to_checksum_address))
-]
+AddressField = Annotated[Address, Field(pattern=ADDRESS), AfterValidator(lru_cache(2**16)(to_checksum_address))]
 """An address in any spelling; its value has that of EIP-55, so that one key has one name."""
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+Name = Annotated[str, Field(pattern=NAME)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
@@ -225,8 +235,9 @@ def in_words(fault: Mapping[str, Any], location: Sequence[int | str], given: Any
 def describe_fault(fault: Mapping[str, Any]) -> str:
     """Returns why a value was refused, without a pattern where it has words, and without Python's names of types."""
     kind, facts = fault["type"], fault.get("ctx") or {}
-    if kind == "string_pattern_mismatch" and (known := PATTERNS.get(str(facts.get("pattern")))):
-        return known
+    if kind == "string_pattern_mismatch":
+        pattern = str(facts["pattern"])
+        return PATTERNS.get(pattern, f"it must have the form {pattern}")
     if kind == "too_long" and isinstance(fault.get("input"), str):
         return f"{facts['max_length']} characters at most"
     if kind == "too_long":

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.features import BUDGETS, SPEC_FAULTS
-from gradmarket.market.fields import DigestField, Part
+from gradmarket.market.fields import SHORT_ID, DigestField, Part
 from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.job_parts import OnFailure, SecureAggregation
@@ -279,7 +279,7 @@ class JobSpec(JobFields):
 class Publication(Part):
     """The inputs of a job's workers, by digests. The offer's `spec` is this publication's digest."""
 
-    job: str = Field(pattern=r"^[0-9a-f]{16}$")
+    job: str = Field(pattern=SHORT_ID)
     """The job's id, so that two jobs of one specification differ on-chain."""
     spec: JobSpec
     document: DigestField

@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from gradmarket.market.fields import Chosen, Count, DigestField, Name, Part, Time
+from gradmarket.market.fields import SHORT_ID, Chosen, Count, DigestField, Name, Part, Time
 from gradmarket.market.manifest import Inputs
 from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.metric_names import MetricName
@@ -53,7 +53,7 @@ class Continued(Part):
     """The job whose parameters and optimizer state this one starts from. Its requester names `job`; the rest, which
     decides every bit of what follows, the service takes from that job's end, and publishes."""
 
-    job: str = Field(pattern=r"^[0-9a-f]{16}$")
+    job: str = Field(pattern=SHORT_ID)
     rounds: int = Field(default=0, ge=0)
     """How many rounds came before this job's, those of the jobs that `job` continues included."""
     tasks: int = Field(default=0, ge=0)

@@ -63,7 +63,7 @@ def main(*addresses: str) -> None:
     x, y = own_rows()
     model = nn.Sequential(nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Linear(64, 10))
     holders = list(addresses) or make_example_holders()
-    fields = load_json_object(str(HERE / "settings.json"))
+    fields = load_json_object(str(HERE / "settings.json"), "rounds", "price", "private")
     private = {"holders": holders, **fields.pop("private")}
     if "secure_aggregation" in private:
         fields["tasks_per_round"] = len(holders)

@@ -57,8 +57,9 @@ def main(file: str | None) -> None:
     torch.manual_seed(0)
     x, y = load_images(file)
     model = build_network(x.shape[1:], int(y.max()) + 1)
+    settings = load_json_object(str(HERE / "settings.json"), "rounds", "price")
     with Market() as market:
-        job = market.train(model, nn.CrossEntropyLoss(), (x, y), **load_json_object(str(HERE / "settings.json")))
+        job = market.train(model, nn.CrossEntropyLoss(), (x, y), **settings)
         print(f"job {job.id}")
         job.watch()
         job.load_into(model)

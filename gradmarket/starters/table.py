@@ -60,8 +60,9 @@ def main(file: str | None = None, column: str | None = None) -> None:
     scaled = (numbers - numbers.mean(0)) / (numbers.std(0) + 1e-9)
     x, y = torch.tensor(scaled).float(), torch.tensor(numbered)
     model = nn.Sequential(nn.Linear(x.shape[1], 32), nn.ReLU(), nn.Linear(32, len(classes)))
+    settings = load_json_object(str(HERE / "settings.json"), "rounds", "price")
     with Market() as market:
-        job = market.train(model, nn.CrossEntropyLoss(), (x, y), **load_json_object(str(HERE / "settings.json")))
+        job = market.train(model, nn.CrossEntropyLoss(), (x, y), **settings)
         print(f"job {job.id}")
         job.watch()
         job.load_into(model)

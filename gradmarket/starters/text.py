@@ -47,8 +47,9 @@ def main(files: list[str]) -> None:
     torch.manual_seed(0)
     x, y, characters = cut_character_windows(load_text(files))
     model = gpt.build({"depth": 2, "width": 64, "heads": 4}, (LENGTH,), characters)
+    settings = load_json_object(str(HERE / "settings.json"), "rounds", "price")
     with Market() as market:
-        job = market.train(model, gpt.OBJECTIVE, (x, y), **load_json_object(str(HERE / "settings.json")))
+        job = market.train(model, gpt.OBJECTIVE, (x, y), **settings)
         print(f"job {job.id}")
         job.watch()
         job.load_into(model)

@@ -12,7 +12,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from pydantic import ValidationError
 
 from gradmarket.market.errors import IllegalTransition, JobRefused, NotFound, Refused
-from gradmarket.market.fields import TAG, faults_of
+from gradmarket.market.fields import ID, TAG, faults_of
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.market.rules import lifecycle, overlap
@@ -39,7 +39,7 @@ from requester.store.work import RowReader, Work, record_event
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
-JobPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,64}$")]
+JobPath = Annotated[str, Path(pattern=ID)]
 NO_JOB = describe_problems(404)
 JOB: Final = {"application/json": {"schema": {"$ref": "#/components/schemas/JobSpec"}}}
 POSTED: Final = {"content": JOB, "required": True}

@@ -128,6 +128,8 @@ def test_a_starter_script_s_mistake_is_printed_with_its_remedy(
     [
         ("table", "{", [], "settings.json is not JSON"),
         ("images", "[]", [], "settings.json is not a JSON object"),
+        ("text", '{"price": "1 GRAD"}', [], "settings.json has no rounds"),
+        ("table", "{}", [], "settings.json has no rounds and no price"),
         ("table", "{}", ["mine.csv", "c"], "row 1 of mine.csv has no c: write its class"),
         ("images", "{}", ["mine.npz"], "mine.npz has x[2, 1, 8, 8] and y[2] up to 1000000000: give"),
     ],

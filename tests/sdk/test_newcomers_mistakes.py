@@ -418,7 +418,7 @@ WEBHOOKS: Final[dict[str, tuple[Try, str]]] = {
     "with a password": (cli("webhook add https://me:secret@example.com/hook"), "url: the link carries credentials"),
     "of nothing that happens": (cli("webhook add https://1.1.1.1/hook --on job.done"), "happenings.0: Input should be"),
     "a ping of nothing": (cli(f"webhook ping {ABSENT}"), "no webhook 0000000000000000 look for"),
-    "a ping of a word": (cli("webhook ping mine"), "webhook_id: the id of a webhook has"),
+    "a ping of a word": (cli("webhook ping mine"), "webhook_id: an id has 16 digits"),
     "nothing removed": (cli(f"webhook remove {ABSENT}"), "no webhook 0000000000000000 look for"),
     "from Python": (
         lambda d: d.market.add_webhook("https://1.1.1.1/hook", "finished"),
@@ -429,7 +429,7 @@ WEBHOOKS: Final[dict[str, tuple[Try, str]]] = {
         "happenings.0: Input should be",
     ),
     "from Python, a number": (lambda d: d.market.add_webhook(5), "url: Input should be a valid string"),
-    "from Python, nothing removed": (lambda d: d.market.remove_webhook("mine"), "webhook_id: the id of a webhook has"),
+    "from Python, nothing removed": (lambda d: d.market.remove_webhook("mine"), "webhook_id: an id has 16 digits"),
     "by a body of another kind": (
         rest("POST", "/v1/webhooks", {"address": "https://1.1.1.1"}),
         "url: Field required; address: Extra",

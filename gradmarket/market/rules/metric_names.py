@@ -9,6 +9,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from gradmarket.market.fields import METRIC_NAME
+
 LOSS: Final = "loss"
 READY: Final = {
     "accuracy": "the share of labels whose class has the highest score.",
@@ -20,7 +22,7 @@ READY: Final = {
     "top5": "the share of labels whose class has fewer than five higher scores; so with any number from 1 to 99.",
 }
 """The definition of each."""
-MetricName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,39}$")]
+MetricName = Annotated[str, Field(pattern=METRIC_NAME)]
 Better = Literal["higher", "lower"]
 _TOP: Final = re.compile(r"top([1-9][0-9]?)")
 _LOWER: Final = (LOSS, "perplexity")

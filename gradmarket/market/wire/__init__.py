@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from gradmarket.market.fields import OneFaultModel, hex_bytes
+from gradmarket.market.fields import ID, NO_NUL, OneFaultModel, hex_bytes
 from gradmarket.market.terms import JobId, ReplicaId, TaskId, Units
 
 SKETCH_WIDTH: Final = 64
@@ -20,10 +20,8 @@ TextField = Annotated[str, AfterValidator(lambda text: text[:LONGEST_TEXT])]
 """A service's text: a worker shows and keeps LONGEST_TEXT characters of it."""
 UnitsField = Annotated[Units, Field(ge=0, lt=2**63)]
 ReplicaField = Annotated[ReplicaId, Field(pattern=r"^[0-9A-Za-z-]{1,128}$")]
-JobField = Annotated[JobId, Field(pattern=r"^[0-9A-Za-z-]{1,64}$")]
-TaskField = Annotated[TaskId, Field(pattern=r"^[0-9A-Za-z-]{1,64}$")]
-NO_NUL: Final = r"^[^\x00]*$"
-"""PostgreSQL's texts hold every character but NUL. No pattern matches half of a surrogate pair."""
+JobField = Annotated[JobId, Field(pattern=ID)]
+TaskField = Annotated[TaskId, Field(pattern=ID)]
 NumbersFields = Annotated[
     dict[Annotated[str, Field(max_length=200, pattern=NO_NUL)], NumbersField], Field(max_length=SKETCH_TENSORS)
 ]

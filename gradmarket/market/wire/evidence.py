@@ -6,6 +6,7 @@ Unknown fields are ignored. Ids and states are labels that nobody signs; feature
 from pydantic import ConfigDict, Field, field_validator
 
 from gradmarket.market.fields import (
+    NO_NUL,
     AddressField,
     AmountField,
     DigestField,
@@ -15,7 +16,7 @@ from gradmarket.market.fields import (
 )
 from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import ReplicaId, ReplicaState, RoundState, TaskState, Units
-from gradmarket.market.wire import NO_NUL, NumbersFields
+from gradmarket.market.wire import NumbersFields
 from gradmarket.market.wire.hearing_messages import PublishedHearing
 from gradmarket.market.wire.poll import OfferFields, SignedVerdict
 

@@ -4,9 +4,9 @@ from typing import Final
 
 from pydantic import Field
 
-from gradmarket.market.fields import AddressField, HashField, SignatureField
+from gradmarket.market.fields import NO_NUL, AddressField, HashField, SignatureField
 from gradmarket.market.signing import Domain
-from gradmarket.market.wire import NO_NUL, Wire
+from gradmarket.market.wire import Wire
 from gradmarket.market.wire.poll import Nonce63
 
 

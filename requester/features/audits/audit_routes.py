@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from gradmarket.market.fields import ID
 from gradmarket.market.terms import JobId, TaskId
 from gradmarket.market.views.service_views import Page
 from gradmarket.market.views.trust_views import AuditView
@@ -32,7 +33,7 @@ from requester.store.locks import retry_on_conflict
 
 router = APIRouter(prefix="/v1", tags=["audits"])
 
-TaskPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,64}$")]
+TaskPath = Annotated[str, Path(pattern=ID)]
 
 
 @router.post(

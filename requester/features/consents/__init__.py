@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path
 
 from gradmarket.market import signing
 from gradmarket.market.errors import Conflict, NotFound
+from gradmarket.market.fields import ADDRESS
 from gradmarket.market.messages import Withdrawal
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.sign_in import OperatorStatus, WithdrawalRequest
@@ -24,7 +25,7 @@ from requester.store.work import RowReader, Work
 router = APIRouter(prefix="/v1", tags=["workers"])
 
 LATER: Final = "send it again once the worker has signed in, or tomorrow"
-WorkerPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
+WorkerPath = Annotated[str, Path(pattern=ADDRESS)]
 
 
 @router.post(

@@ -10,9 +10,9 @@ from starlette.datastructures import State
 from gradmarket.market.errors import NotFound
 from gradmarket.market.features.log.job_log import ConsistencyProof, LeafProof
 from gradmarket.market.features.log.merkle import GrowingTree
+from gradmarket.market.fields import NO_NUL
 from gradmarket.market.messages import LogHead
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire import NO_NUL
 from gradmarket.market.wire.log_proofs import LeafHashes, LeafKind, PublishedHead
 from requester.api.auth_routes import Here
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404

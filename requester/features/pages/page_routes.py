@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from sqlalchemy import select
 
 from gradmarket.market.errors import JobRefused, NotFound
+from gradmarket.market.fields import ADDRESS
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit, in_smallest
 from gradmarket.market.terms import Amount, JobState
@@ -58,7 +59,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 EVENT_STREAM: Final = "text/event-stream"
 Query = Annotated[JobQuery, InQuery()]
 Runs = Annotated[RunsQuery, InQuery()]
-AddressPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
+AddressPath = Annotated[str, Path(pattern=ADDRESS)]
 
 
 @router.get("/docs")

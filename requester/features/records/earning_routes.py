@@ -6,7 +6,7 @@ from fastapi import APIRouter, HTTPException, Path
 from sqlalchemy import select
 
 from gradmarket.market.errors import NotFound
-from gradmarket.market.fields import DeferredModel
+from gradmarket.market.fields import ADDRESS, DeferredModel
 from gradmarket.market.views.service_views import Page
 from gradmarket.market.wire.poll import SignedVoucher
 from requester.api import auth_routes
@@ -31,7 +31,7 @@ class EarningsView(DeferredModel):
 
 router = APIRouter(prefix="/v1", tags=["payments"])
 
-Address = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
+Address = Annotated[str, Path(pattern=ADDRESS)]
 
 
 def _check_own_address(address: str, caller: str) -> None:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Response
 
 from gradmarket.market.errors import JobRefused, MarketError, NotFound
 from gradmarket.market.features.webhooks import NewWebhook, write_secret
-from gradmarket.market.fields import WEBHOOK
+from gradmarket.market.fields import SHORT_ID
 from gradmarket.market.terms import Role
 from gradmarket.market.views.service_views import CreatedWebhook, Page, WebhookView
 from gradmarket.network.addresses import HOOK_SERVERS, check_link_target, resolve_within
@@ -29,7 +29,7 @@ from requester.store.work import RowReader, Work
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 
-IdPath = Annotated[str, Path(pattern=WEBHOOK)]
+IdPath = Annotated[str, Path(pattern=SHORT_ID)]
 SOME_PUBLIC: Final = "1.1.1.1"
 """Stands for a host's address while only the words of a link are checked; nothing goes there."""
 _look_up = resolve_within(2.0)

@@ -25,14 +25,13 @@ from worker import wallet
 from worker.feature import WorkerFeature
 from worker.features.consents import payout_consents
 from worker.features.consents.payout_consents import Message, find_consent_for_market
-from worker.options import DataOption, PassphraseOption, add_wallet_passphrase, settings_of
+from worker.options import DataOption, MarketOption, PassphraseOption, add_wallet_passphrase, settings_of
 from worker.protocol.client import COMMAND_WAIT_S, Credentials, MarketClient
 from worker.settings import WorkerSettings
 
 app = typer.Typer(no_args_is_help=True, help="Whose operator a payout key is: several workers, one record.")
 
 WorkerArgument = Annotated[str, typer.Argument(help="The worker's address.")]
-MarketOption = Annotated[str | None, typer.Option(help="Address of a requester's service, which names the contract.")]
 PayoutOption = Annotated[str | None, typer.Option(help="The payout address, where its key is not in this wallet.")]
 NonceOption = Annotated[int | None, typer.Option(help="As printed with what was to be signed.")]
 SignatureOption = Annotated[str | None, typer.Option(help="Of the payout's key: 0x and 130 hex digits.")]

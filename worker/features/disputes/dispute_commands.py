@@ -32,7 +32,15 @@ from worker.features.disputes.hearing_room import HearingRoom
 from worker.features.disputes.own_hearings import open_course
 from worker.journal import Journal
 from worker.money.chain_view import ledger_of
-from worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, add_wallet_passphrase, settings_of
+from worker.options import (
+    DataOption,
+    JsonOption,
+    MarketOption,
+    PassphraseOption,
+    RpcOption,
+    add_wallet_passphrase,
+    settings_of,
+)
 from worker.protocol.client import COMMAND_WAIT_S, Credentials, MarketClient
 from worker.protocol.policy import memory_of
 from worker.settings import WorkerSettings
@@ -49,7 +57,6 @@ app = typer.Typer(no_args_is_help=True, help="Two answers to one task: who of bo
 
 JobArgument = Annotated[str, typer.Argument(help="The job's id at the market.")]
 TaskArgument = Annotated[str, typer.Argument(help="The task's id.")]
-MarketOption = Annotated[str | None, typer.Option(help="Address of the requester's service.")]
 
 
 @dataclass(frozen=True)

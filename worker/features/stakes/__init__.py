@@ -22,14 +22,22 @@ from worker.journal import Journal
 from worker.markets.market_session import Shared
 from worker.money import known_chains
 from worker.money.chain_view import ledger_of
-from worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, add_wallet_passphrase, settings_of
+from worker.options import (
+    DataOption,
+    JsonOption,
+    MarketOption,
+    PassphraseOption,
+    RpcOption,
+    add_wallet_passphrase,
+    settings_of,
+)
 from worker.settings import WorkerSettings
 
 
 def stake(
     job: Annotated[str, typer.Argument(help="The job's id at the market.")],
     amount: Annotated[str, typer.Argument(help='Like "5 GRAD", or a whole number of the smallest unit.')],
-    market: Annotated[str | None, typer.Option(help="Address of the requester's service.")] = None,
+    market: MarketOption = None,
     rpc: RpcOption = None,
     data: DataOption = None,
     passphrase_file: PassphraseOption = None,

@@ -20,6 +20,7 @@ from worker.money.chain_view import ledger_of
 from worker.options import (
     DataOption,
     JsonOption,
+    MarketOption,
     PassphraseOption,
     RpcOption,
     add_wallet_passphrase,
@@ -71,7 +72,7 @@ def examine_command(
     job: Annotated[str, typer.Argument(help="The job's id at the market.")],
     case: CaseArgument,
     rule: Annotated[bool, typer.Option("--rule", help="Rule as it comes out, as a validator of the job.")] = False,
-    market: Annotated[str | None, typer.Option(help="Address of the requester's service.")] = None,
+    market: MarketOption = None,
     ruling: Annotated[list[str] | None, typer.Option(help="Another validator's ruling; may be repeated.")] = None,
     heard: Annotated[
         Path | None,
@@ -107,7 +108,7 @@ def rule(
     job: Annotated[str, typer.Argument(help="The job's id at the market.")],
     case: CaseArgument,
     guilty: Annotated[bool, typer.Option("--guilty/--not-guilty", help="Whether the gradient was wrong.")],
-    market: Annotated[str | None, typer.Option(help="Address of the requester's service.")] = None,
+    market: MarketOption = None,
     ruling: Annotated[list[str] | None, typer.Option(help="Another validator's ruling; may be repeated.")] = None,
     rpc: RpcOption = None,
     data: DataOption = None,
