@@ -37,7 +37,8 @@ def upgrade_schema(engine: Engine, revision: str = "head") -> None:
             if there not in known:
                 raise Refused(
                     f"the database is of the revision {there}, which this release does not have",
-                    "it is from before 0.1.0 or of a later release: start that release again, or take a new database",
+                    "it is from before 0.1.0, of a development version or of a later release: start that one again, or "
+                    "take a new database",
                 )
         command.upgrade(config, revision)
 

@@ -47,11 +47,10 @@ from requester.features.disputes import HearingsFeature, hearing_exchange, heari
 from requester.features.disputes.hearing_rows import AT_ONCE, HearingValue, TaskHearing
 from requester.features.records.evidence_routes import evidence_of
 from requester.moves import judging
-from requester.store import in_hand, jobs, schema
+from requester.store import in_hand, jobs
 from requester.store.tables import Job, Replica, Task
 from tests.attacks.tiny import ROWS, document, table
 from tests.kit.behaviour import HONEST, Behaviour, scaled
-from tests.kit.schemas import downgrade_schema, list_schema_differences
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S
 from tests.requester.books import check_books
@@ -327,22 +326,6 @@ def test_a_side_that_could_not_answer_during_an_outage_is_asked_again(new_market
     row = market.all(TaskHearing)[0]
     assert list(find_transcript_faults(market.context.domain, market.context.signer_address, market.task().offer_digest,
                                        row.publish())) == ["it has no ruling"]  # fmt: skip
-
-
-def test_a_hearing_under_way_goes_on_across_the_revision_that_hears_auditors(new_market: NewMarket) -> None:
-    market = traced(new_market)
-    honest, liar = split(market)
-    say(market, honest, root_of(honest, 3))
-    engine = market.context.sessions.kw["bind"]
-    downgrade_schema(engine, "0050")
-    schema.upgrade_schema(engine)
-    assert list_schema_differences(engine) == []
-    say(market, liar, root_of(liar, 3))
-    market.drive()
-    assert {asked_of(market, worker).number for worker in (honest, liar)} == {1}
-    market.lapse(HEARING_S + 1.0)
-    assert [told["reason"] for told in market.events("heard")] == ["it did not answer in time"]
-    check_books(market)
 
 
 @pytest.mark.parametrize("answers", [0, 1, 2])
