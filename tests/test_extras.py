@@ -41,7 +41,7 @@ NEEDS = {
     "": BASE,
     "sdk": [*BASE, "gradmarket.sdk", "gradmarket.commands.data", "gradmarket.data.sources", "gradmarket.callbacks",
             "graphdoc.formats.parquet", "graphdoc.document.publish"],
-    "worker": [*BASE, "worker.run", "worker.cli.worker_commands", "gradmarket.runner.step_child",
+    "worker": [*BASE, "worker.run", "worker.cli", "gradmarket.runner.step_child",
                "gradmarket.commands.auditor_command", "gradmarket.market.gradient.codecs.two_bit",
                "graphdoc.formats.parquet", "gradmarket.market.features.secure_sums.holder"],
     "service": [*BASE, "requester.cli", "requester.features.many_machines.queue", "requester.wiring",

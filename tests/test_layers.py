@@ -149,8 +149,7 @@ FEATURE_ROOTS: Final = (
     "requester.features.many_machines.queue",
     "worker.features",
     "worker.run",
-    "worker.cli.wallet_commands",
-    "worker.cli.worker_commands",
+    "worker.cli",
 )
 """The tuple of the features, and the composition roots, which alone import it."""
 NEEDS: Final[defaultdict[str, tuple[str, ...]]] = defaultdict(tuple)
@@ -186,7 +185,7 @@ NO_TORCH: Final = (
     "gradmarket",
     "requester.cli",
     "requester.features.many_machines.queue",
-    "worker.cli.worker_commands",
+    "worker.cli",
     "gradmarket.cli",
     "gradmarket.data.image_folders",
     "gradmarket.data.token_rows",
@@ -202,7 +201,7 @@ START_NEEDS: Final = {
     "gradmarket": set(),
     "gradmarket.cli": set(),
     "gradmarket.commands.job_commands": CLIENT,
-    "worker.cli.worker_commands": SERVER,
+    "worker.cli": SERVER,
     "requester.cli": SERVER | {"alembic", "sqlalchemy", "fastapi"},
 }
 """A start's imports -> the HEAVY ones that it needs; the others come with their first use."""

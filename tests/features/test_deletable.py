@@ -34,7 +34,7 @@ SIDES = (
     "tests/features",
 )
 COPIED = (*PACKAGES, "tests", "benchmarks", "pyproject.toml")
-PROGRAMS = ("requester.cli", "requester.features.many_machines.queue", "worker.cli.worker_commands", "gradmarket.cli")
+PROGRAMS = ("requester.cli", "requester.features.many_machines.queue", "worker.cli", "gradmarket.cli")
 KERNEL = "tests/requester/test_honest_run.py::test_three_rounds[sqlite]"
 ABSENT = """
 from importlib import import_module

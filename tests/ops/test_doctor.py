@@ -168,7 +168,7 @@ def test_the_command_warns_before_it_begins(monkeypatch: pytest.MonkeyPatch, com
     word = "GRADMARKET_" if command == "serve" else "GRADMARKET_WORKER_"
     monkeypatch.setenv(f"{word}DATAA", "x")
     monkeypatch.setattr("requester.cli.lock_data_folder", _end)
-    monkeypatch.setattr("worker.cli.worker_commands.run_worker", _end)
+    monkeypatch.setattr("worker.cli.run_worker", _end)
     done = CliRunner().invoke(app, command.split())
     assert f"warning: {word}DATAA is no setting, and changes nothing: set {word}DATA, or unset it" in done.stderr
 

@@ -12,7 +12,7 @@ from gradmarket.compute.machine import Unfit
 from tests.kit.stand_in_card import install_driver, make_nodes
 from tests.lanes import FULL
 from tests.worker.fake_market import FakeMarket, Server
-from worker.cli.worker_commands import app
+from worker.cli import app
 from worker.features import machine_check
 
 

@@ -166,7 +166,9 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
             shared.journal,
             context.money,
             shared.payout,
-            ceiling=_build_gas_ceiling(settings),
+            ceiling=None
+            if settings.max_fee is None
+            else GasCeiling(int(settings.max_fee * GWEI), settings.redeem_before_s),
         ),
         shared.payout,
         settings.alone,
@@ -193,10 +195,6 @@ def _describe_fault(
 ) -> StepFault | None:
     found = (feature.describe_fault(context, lease, error) for feature in features)
     return next((fault for fault in found if fault is not None), None)
-
-
-def _build_gas_ceiling(settings: WorkerSettings) -> GasCeiling | None:
-    return None if settings.max_fee is None else GasCeiling(int(settings.max_fee * GWEI), settings.redeem_before_s)
 
 
 def _chain_view(settings: WorkerSettings, facts: ChainFacts, market: str, me: Address, journal: Journal) -> ChainView:

@@ -136,23 +136,24 @@ class Proposal:
 
 def why_not(proposal: Proposal, chain: OnChain, standing: RequesterStanding, limits: WorkLimits) -> Guard | None:
     """Returns the first reason against taking the offer, before anything is downloaded; None without any."""
-    return (
-        _find_limit_guard(proposal, standing, limits)
-        or _find_publication_guard(proposal, chain)
-        or _find_price_guard(proposal, chain, limits)
-        or _find_vesting_guard(proposal, chain, limits)
-        or _find_reservation_guard(proposal, chain, standing, limits)
-    )
-
-
-def _find_limit_guard(proposal: Proposal, standing: RequesterStanding, limits: WorkLimits) -> Guard | None:
+    offer, pay = proposal.offer, proposal.offer.price * chain.unit
     if limits.jobs and proposal.job not in limits.jobs:
         return Guard.NOT_CHOSEN
     if standing.unpaid >= limits.unpaid:
         return Guard.UNPAID
     if standing.in_flight >= limits.leases:
         return Guard.SEVERAL_CLAIMS
-    return None
+    if (guard := _find_publication_guard(proposal, chain)) is not None:
+        return guard
+    if pay < limits.min_price:
+        return Guard.CHEAP
+    if pay < proposal.publication.spec.price.least():
+        return Guard.UNDERPRICED
+    if (guard := _find_vesting_guard(proposal, chain, limits)) is not None:
+        return guard
+    if chain.reserved < standing.outstanding + offer.price:
+        return Guard.NOT_RESERVED
+    return Guard.CLAIMS_END if chain.claim_until - chain.now < judged_within(proposal) + limits.margin_s else None
 
 
 def _find_publication_guard(proposal: Proposal, chain: OnChain) -> Guard | None:
@@ -173,13 +174,6 @@ def _find_publication_guard(proposal: Proposal, chain: OnChain) -> Guard | None:
     return None
 
 
-def _find_price_guard(proposal: Proposal, chain: OnChain, limits: WorkLimits) -> Guard | None:
-    pay = proposal.offer.price * chain.unit
-    if pay < limits.min_price:
-        return Guard.CHEAP
-    return Guard.UNDERPRICED if pay < proposal.publication.spec.price.least() else None
-
-
 def _find_vesting_guard(proposal: Proposal, chain: OnChain, limits: WorkLimits) -> Guard | None:
     """Checks the chain even where no vest is published."""
     spec = proposal.publication.spec
@@ -192,16 +186,6 @@ def _find_vesting_guard(proposal: Proposal, chain: OnChain, limits: WorkLimits) 
         return Guard.VESTS_LONG
     strangers = sum(validator not in limits.validators for validator in vesting.validators)
     return Guard.UNKNOWN_VALIDATORS if strangers >= vesting.threshold else None
-
-
-def _find_reservation_guard(
-    proposal: Proposal, chain: OnChain, standing: RequesterStanding, limits: WorkLimits
-) -> Guard | None:
-    if chain.reserved < standing.outstanding + proposal.offer.price:
-        return Guard.NOT_RESERVED
-    if chain.claim_until - chain.now < judged_within(proposal) + limits.margin_s:
-        return Guard.CLAIMS_END
-    return None
 
 
 def judged_within(proposal: Proposal) -> int:

@@ -1,17 +1,28 @@
-"""The worker's commands. Every option may also be set in the environment as GRADMARKET_WORKER_…."""
+"""`gradmarket worker` and `gradmarket wallet`: the worker, its key, its earnings, the honesty of its requesters.
 
+Every option may also be set in the environment as GRADMARKET_WORKER_….
+"""
+
+import json
 import os
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from contracts import OTHERS
+from contracts import OTHERS, keystore
+from gradmarket.market.errors import Refused
 from gradmarket.terminal import echo_text
 from gradmarket.user_files import find_misspelt_settings
-from worker.cli.wallet_commands import app as wallet_app
+from worker import wallet
+from worker.feature import WalletLine
 from worker.features import FEATURES
 from worker.journal import Journal
+from worker.money.account_store import check_a_key_may_be_made, open_account_store
+from worker.money.session_summary import sum_accounts
 from worker.options import (
     DataOption,
     DeviceOption,
@@ -20,6 +31,8 @@ from worker.options import (
     PlainOption,
     RpcOption,
     add_wallet_passphrase,
+    build_wallet_facts,
+    print_wallet,
     settings_of,
 )
 from worker.run import run_worker
@@ -27,7 +40,52 @@ from worker.settings import OF_COMPOSE, WorkerSettings
 from worker.signals import LeaveNow
 
 app = typer.Typer(no_args_is_help=True, help="Sell gradients: run a worker, look after its wallet.")
+wallet_app = typer.Typer(no_args_is_help=True, help="The worker's key, and what it has earned.")
 app.add_typer(wallet_app, name="wallet")
+
+
+@wallet_app.command()
+def new(
+    data: DataOption = None,
+    passphrase_file: PassphraseOption = None,
+    plain: PlainOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a key, encrypted with a passphrase from a file, GRADMARKET_WORKER_PASSPHRASE, or the keyboard."""
+    settings = settings_of(data=data, passphrase_file=passphrase_file)
+    check_a_key_may_be_made(settings.data)
+    secret = None if plain else settings.secret or keystore.ask_passphrase("the new wallet", twice=True)
+    if secret is None and not plain:
+        raise Refused("there is no terminal to ask for a passphrase on: give --passphrase-file, or pass --plain-key")
+    print_wallet(wallet.create_wallet(settings.data, secret), as_json)
+
+
+@wallet_app.command()
+def show(
+    rpc: RpcOption = None,
+    data: DataOption = None,
+    passphrase_file: PassphraseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the address, the backup of its key, and every job's earned, vouchered, settled and redeemed pay."""
+    settings = add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
+    key = wallet.load_wallet(settings.data, settings.secret)
+    warn = partial(echo_text, err=True)
+    more: dict[str, Sequence[WalletLine]] = {}
+    for feature in FEATURES:
+        more |= feature.list_wallet_lines(settings, key.address, warn)
+    if as_json:
+        sums = sum_accounts(open_account_store(settings.data, key.address).accounts)
+        money = {"earned": str(sums.earned), "redeemed": str(sums.redeemed)}
+        counts = {"accepted": sums.accepted, "rejected": sums.rejected}
+        lists = {name: [dict(line.fields) for line in lines] for name, lines in more.items()}
+        echo_text(json.dumps({**build_wallet_facts(key), **money, **counts, **lists}))
+        return
+    echo_text(key.describe_key_file())
+    for line in chain.from_iterable(more.values()):
+        echo_text(line.text)
+
+
 for feature in FEATURES:
     for name, command in feature.commands.items():
         app.command(name)(command)
@@ -61,8 +119,6 @@ IdleOption = Annotated[bool, typer.Option("--idle", help="Take tasks only while 
 WattsOption = Annotated[float | None, typer.Option("--max-watts", help="Take no task while a card draws more.")]
 CelsiusOption = Annotated[int | None, typer.Option("--max-celsius", help="Take no task while a card is warmer.")]
 JobOption = Annotated[list[str] | None, typer.Option("--job", help="Work for this job only; may be repeated.")]
-
-
 DatasetOption = Annotated[
     Path | None, typer.Option("--dataset", help="Packed folder of your own rows, for a private job; never sent.")
 ]
