@@ -25,7 +25,6 @@ from benchmarks.size import sized
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.published import fetch_parameters
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
@@ -33,6 +32,7 @@ from gradmarket.market.gradient.published_update import count_worthwhile_updates
 from gradmarket.market.gradient.round_update import build_model_state
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.manifest import Labelled
+from gradmarket.market.terms import blob_digest
 from gradmarket.market.views.job_views import UpdatePath, UpdateView
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import DocumentInfo, Runner

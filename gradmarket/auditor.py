@@ -21,7 +21,6 @@ from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.machine import MachineLimits
 from gradmarket.compute.own_machine import AUTO, open_runner_on_device
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import MarketError, Refused, RunnerFailed, TensorsRefused
 from gradmarket.market.features.loss_change import Change, compute_change, move_along_gradient
 from gradmarket.market.gradient.arrays import Arrays
@@ -29,7 +28,7 @@ from gradmarket.market.gradient.inspection import Usable
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import sketch_packing
-from gradmarket.market.terms import Digest, Hash
+from gradmarket.market.terms import Digest, Hash, blob_digest
 from gradmarket.market.wire.audit_messages import (
     OTHER_DRAWS,
     AuditAnswer,

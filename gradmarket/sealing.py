@@ -12,13 +12,12 @@ from eth_keys.datatypes import PrivateKey
 from pydantic import ValidationError
 
 from contracts.keystore import parse_key
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.features.auditors import AuditSeal, derive_salt, seal_audit
 from gradmarket.market.fields import AddressField, DigestField
 from gradmarket.market.messages import Offer
 from gradmarket.market.signing import Domain, address_of, digest_struct, sign_digest
-from gradmarket.market.terms import Address, Digest, JobId, TaskId
+from gradmarket.market.terms import Address, Digest, JobId, TaskId, blob_digest
 from gradmarket.market.wire import Wire
 from gradmarket.market.wire.audit_messages import KeptSeal, PanelOpening, PanelSeal
 from gradmarket.market.wire.poll import OfferFields, hash_of

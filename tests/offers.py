@@ -3,8 +3,7 @@
 from typing import Final
 
 from gradmarket.market.messages import Offer
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Hash, Units
+from gradmarket.market.terms import Hash, Plan, Units
 
 ZERO: Final = Hash(bytes(32))
 ALONE: Final = Plan(1, 1, 1)

@@ -99,7 +99,7 @@ WORKER: Final = {
 
 MARKET_RULES: Final = "gradmarket.market"
 MARKET_LAYERS: Final = (
-    ("terms errors printable fields digests signing messages task_plan money release sign_in_message gradient.arrays"),
+    ("terms errors printable fields signing messages money release sign_in_message gradient.arrays"),
     "wire",
     "gradient",
     "rules",

@@ -21,7 +21,7 @@ from benchmarks.rig.patience import PATIENCE_S
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.worker_processes import start_worker
 from benchmarks.size import sized
-from gradmarket.market.digests import blob_digest
+from gradmarket.market.terms import blob_digest
 from graphdoc.formats import format_of
 
 ROWS = 64

@@ -15,10 +15,9 @@ from eth_keys.datatypes import PrivateKey
 from benchmarks.rig.patience import PATIENCE_S
 from benchmarks.rig.service import Service
 from gradmarket.market import signing
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.messages import Commitment
 from gradmarket.market.rules import lifecycle, secrets
-from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState
+from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, blob_digest
 from gradmarket.market.wire import framing
 from gradmarket.market.wire.poll import (
     Answer,

@@ -11,14 +11,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.features import tolerance
 from gradmarket.market.features.tolerance import Observation
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.projection import Sketch, sketch_tensors
 from gradmarket.market.rules.verifiers.tolerance import Allowed, SketchBallot, compute_deviations, groups
-from gradmarket.market.terms import Hash, ReplicaId
+from gradmarket.market.terms import Hash, ReplicaId, domain_hash
 
 Gradient = dict[str, Vector]
 CLASSES: Final = ("class-a", "class-b")

@@ -11,8 +11,7 @@ from gradmarket.market.rules import voting
 from gradmarket.market.rules.overlap import ROUNDS_BEHIND
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.rules.verifiers import exact
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Digest, ReplicaId
+from gradmarket.market.terms import Digest, Plan, ReplicaId
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,13 @@ from benchmarks.trust.attacks import QUIET
 from benchmarks.trust.defences import VOTES, Crew, Decided, Defence, agreed
 from benchmarks.trust.run import Run, Setting
 from benchmarks.trust.workloads import Trained
-from gradmarket.market.digests import blob_digest, domain_hash
 from gradmarket.market.features.audits import auditing, class_checks
 from gradmarket.market.gradient.arrays import Tensors
 from gradmarket.market.gradient.round_merge import MergedAnswer
 from gradmarket.market.rules import assignment, secrets
 from gradmarket.market.rules.overlap import ROUNDS_BEHIND
 from gradmarket.market.rules.replication import proven
-from gradmarket.market.terms import Address, Digest, Hash
+from gradmarket.market.terms import Address, Digest, Hash, blob_digest, domain_hash
 from gradmarket.market.wire.poll import hash_of
 
 CONVICTING: Final = 2

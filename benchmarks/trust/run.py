@@ -18,7 +18,7 @@ from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import encode_payload, unflatten_vector
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe
 from gradmarket.market.gradient.round_update import ModelState, build_model_state
-from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import Plan
 from tests.kit.whole_merge import apply_merged_answer, flatten_tensors, merge_answers
 
 FP32: Final = load_codec("fp32")

@@ -14,10 +14,9 @@ from typing import Final, Literal, Protocol
 
 from pydantic import ConfigDict, ValidationError
 
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.fields import DeferredModel, DigestField, HashField, first_fault
-from gradmarket.market.terms import Digest, Hash, JobId
+from gradmarket.market.terms import Digest, Hash, JobId, blob_digest
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedRound, PublishedTask
 from gradmarket.market.wire.log_proofs import PublishedHead

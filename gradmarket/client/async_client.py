@@ -60,11 +60,10 @@ from gradmarket.client.transport import (
     _parse_answer,
     build_timeout,
 )
-from gradmarket.market.digests import blob_digest, digest_text
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.release import HEADER
-from gradmarket.market.terms import Address, Amount, Role
+from gradmarket.market.terms import Address, Amount, Role, blob_digest, digest_text
 from gradmarket.market.views.job_views import CheckpointView, Extension, Funded, JobView, NewerPart, RoundView, Stats
 from gradmarket.market.views.payment_views import JobWorkerView, LedgerView, VerdictView
 from gradmarket.market.views.service_views import (

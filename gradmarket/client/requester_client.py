@@ -26,10 +26,9 @@ from gradmarket.client.transport import (
     build_timeout,
     open_response,
 )
-from gradmarket.market.digests import blob_digest, digest_text
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import Publication
-from gradmarket.market.terms import Address, Amount, Role
+from gradmarket.market.terms import Address, Amount, Role, blob_digest, digest_text
 from gradmarket.market.views.job_views import CheckpointView, Extension, Funded, JobView, NewerPart, RoundView, Stats
 from gradmarket.market.views.payment_views import JobWorkerView, LedgerView, VerdictView
 from gradmarket.market.views.service_views import (

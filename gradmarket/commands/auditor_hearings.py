@@ -11,13 +11,12 @@ from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.disputes.questions import Reply, digest_reply
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import signer_of
-from gradmarket.market.terms import Address
+from gradmarket.market.terms import Address, blob_digest
 from gradmarket.market.wire.hearing_messages import AuditorQuestion, AuditorStatement, HearingReceipt
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.market.wire.sign_in import ChainFacts

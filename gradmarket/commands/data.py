@@ -13,10 +13,10 @@ from gradmarket.data.inputs import Arrays, pick_columns, select_inputs
 from gradmarket.data.pack import HELD_OUT, PARTITION_ROWS, Cut, Packed, pack_dataset, write_dataset
 from gradmarket.data.tables import build_encoding
 from gradmarket.endpoint import find_endpoint
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.fields import first_fault
 from gradmarket.market.manifest import MANIFEST, Encoding, Manifest, TextEncoding
+from gradmarket.market.terms import blob_digest
 from gradmarket.network.environment import is_address
 from gradmarket.terminal import echo_text
 from graphdoc import formats

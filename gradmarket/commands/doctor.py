@@ -22,8 +22,8 @@ from gradmarket.commands.settings import KINDS, list_setting_rows
 from gradmarket.compute.card_checks import check_cards
 from gradmarket.endpoint import Endpoint, data_folder
 from gradmarket.endpoint import find_endpoint as find_place
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import MarketError
+from gradmarket.market.terms import blob_digest
 from gradmarket.terminal import echo_text
 from requester.settings import OF_COMPOSE
 from worker import settings

@@ -31,8 +31,7 @@ from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.market.rules.replication import BEST, proven
 from gradmarket.market.stakes import Vesting
 from gradmarket.market.step import RowSampling
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Amount
+from gradmarket.market.terms import Amount, Plan
 from gradmarket.price_guide import describe_guidance
 from gradmarket.terminal import echo_text
 from gradmarket.trust.forecast import Assumed, Forecast, Row, compute_forecast

@@ -7,14 +7,13 @@ import numpy as np
 from pydantic import ValidationError
 
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import PayloadRefused, TensorsRefused
 from gradmarket.market.gradient.codecs import Codec, load_codec
 from gradmarket.market.gradient.published_update import apply_published_update, update_bytes
 from gradmarket.market.job import Publication
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.overlap import BEFORE
-from gradmarket.market.terms import Digest
+from gradmarket.market.terms import Digest, blob_digest
 from gradmarket.market.views.job_views import UpdatePath, UpdateView
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.network import DownloadFailed, DownloadRefused

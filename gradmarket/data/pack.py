@@ -9,11 +9,10 @@ from typing import Final
 import numpy as np
 
 from gradmarket.data.inputs import check_values, columns_of
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.manifest import MANIFEST, Encoding, Manifest, Partition, TextEncoding
 from gradmarket.market.model.sampling import draw_shuffled_rows as drawn
-from gradmarket.market.terms import Digest
+from gradmarket.market.terms import Digest, blob_digest
 from graphdoc import formats
 from graphdoc.encoding import canonical
 from graphdoc.formats import format_of

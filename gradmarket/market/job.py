@@ -5,7 +5,6 @@ Unknown fields are refused. Amounts are decimal strings in the token's smallest 
 
 from pydantic import Field, model_validator
 
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.features import BUDGETS, SPEC_FAULTS
 from gradmarket.market.fields import SHORT_ID, DigestField, Part
 from gradmarket.market.gradient.arithmetic import compute_learning_rate
@@ -18,8 +17,7 @@ from gradmarket.market.rules.pricing import worth
 from gradmarket.market.rules.replication import BEST, JobChecks, fixed, proven
 from gradmarket.market.rules.stopping import Ending, StopAtMetric, StopAtPatience
 from gradmarket.market.step import GradientStep, LocalStep
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Amount, Digest, Hash
+from gradmarket.market.terms import Amount, Digest, Hash, Plan, blob_digest
 from graphdoc.document.graph import Arithmetic
 from graphdoc.encoding import canonical
 

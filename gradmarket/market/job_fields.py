@@ -33,7 +33,7 @@ from gradmarket.market.rules.pricing import Price
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead, proven
 from gradmarket.market.stakes import Stakes, Vesting
 from gradmarket.market.step import Optimizer, Step
-from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import Plan
 from graphdoc.document.graph import Precision
 
 STALEST: Final = 4

@@ -154,7 +154,7 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True)
 class SignedConsent:
-    """`payout` stands behind `worker`, which shares its record (rules.operators)."""
+    """`payout` stands behind `worker`, which shares its record (rules.assignment)."""
 
     TYPE: ClassVar[str] = "Consent(bytes32 instance,address worker,address payout,uint64 nonce)"
     worker: Address

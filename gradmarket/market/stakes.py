@@ -15,10 +15,9 @@ from typing import Final
 
 from pydantic import Field, model_validator
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.fields import AmountField, Part
 from gradmarket.market.signing import NamedAddress
-from gradmarket.market.terms import Amount, Hash, Units
+from gradmarket.market.terms import Amount, Hash, Units, domain_hash
 
 DAY_S: Final = 86_400
 LONGEST_S: Final = 2**31

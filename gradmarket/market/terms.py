@@ -1,7 +1,12 @@
-"""Types of the market's terms: ids, digests, amounts, addresses, and the states in the order data flows."""
+"""The market's terms: ids, amounts, addresses, the states in the order data flows, plans of tasks, and digests."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NewType
+
+from blake3 import blake3
+
+from graphdoc.encoding import Bytes
 
 Address = NewType("Address", str)
 """An Ethereum address with EIP-55 checksum, `0x` and 40 hex digits."""
@@ -168,3 +173,47 @@ class Role(StrEnum):
     SUBMIT = "submit"
     AUDIT = "audit"
     ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The plan for checking one task: a policy of rules.replication makes it, and the market publishes it."""
+
+    first_wave: int
+    """The number of workers in the first wave, the lead included."""
+    quorum: int
+    """Agreeing ballots that decide, if they are also more than half of all committed."""
+    maximum: int
+    """The most commitments: no worker is added beyond them."""
+    audit: float = 0.0
+    """The probability that the task is audited once it is accepted."""
+    referred: bool = False
+    """Whether an audit settles undecided ballots. An audit that is certain then precedes the acceptance."""
+
+    def decides(self, committed: int, best: int) -> bool:
+        """Returns whether `best` agreeing ballots of `committed` replicas are a quorum."""
+        return best >= self.quorum and 2 * best > committed
+
+    def next_wave(self, committed: int, best: int) -> int:
+        """Returns the fewest further workers with whom the largest group could win, or 0 where it cannot."""
+        further = range(1, self.maximum - committed + 1)
+        return next((more for more in further if self.decides(committed + more, best + more)), 0)
+
+
+def digest_text(hasher: blake3) -> Digest:
+    """Returns the digest of the bytes that the hasher has read."""
+    return Digest("blake3:" + hasher.hexdigest())
+
+
+def blob_digest(data: Bytes) -> Digest:
+    """Returns the digest of bytes in memory or in a mapped file."""
+    return digest_text(blake3(data))
+
+
+def domain_hash(tag: str, *parts: Bytes) -> Hash:
+    """Returns H(tag, parts). Every part is preceded by its length, so no two lists share a preimage."""
+    hasher = blake3(len(tag).to_bytes(8, "big") + tag.encode())
+    for part in parts:
+        hasher.update(len(part).to_bytes(8, "big"))
+        hasher.update(part)
+    return Hash(hasher.digest())

@@ -18,10 +18,9 @@ from gradmarket.client.transport import keep_trying_for
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_machine import AUTO, choose_named_threads
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.receipts import KeptReceipt
-from gradmarket.market.terms import Digest, JobId
+from gradmarket.market.terms import Digest, JobId, blob_digest
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.audit_messages import KeptSeal
 from gradmarket.market.wire.sign_in import ChainFacts

@@ -16,10 +16,9 @@ from contracts.ledger import Ledger
 from contracts.packing import PackedGroup
 from gradmarket.archives.archive_index import PublicRecords
 from gradmarket.client.client_errors import ServiceProblem
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job_parts import Continued
-from gradmarket.market.terms import TASK_OVER, Address, Hash, JobId, JobState, Units
+from gradmarket.market.terms import TASK_OVER, Address, Hash, JobId, JobState, Units, blob_digest
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedTask
 from gradmarket.public_audit.job_proof import BatchOnChain, EarlierJob, JobLog, JobRecord
 from worker import durable

@@ -19,7 +19,6 @@ from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.task_run import layout_of
 from gradmarket.market.admissible import move_of
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import PayloadRefused, Refused, RunnerFailed
 from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.codecs import load_codec
@@ -29,7 +28,7 @@ from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merged_
 from gradmarket.market.gradient.round_update import advance_model, build_model_state
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.classes import list_checked_classes
-from gradmarket.market.terms import Digest
+from gradmarket.market.terms import Digest, blob_digest
 from gradmarket.market.wire.evidence import PublishedRound, PublishedTask
 from gradmarket.market.wire.poll import digest_of, hash_of
 from gradmarket.network import DownloadFailed, DownloadRefused, PartitionUnfit

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound
 from gradmarket.market.manifest import Column, Manifest, Partition
+from gradmarket.market.terms import blob_digest
 from graphdoc import tensors
 
 SHAPE: Final = (1, 8, 8)

@@ -11,7 +11,7 @@ from gradmarket.market.features.reputation import (
 )
 from gradmarket.market.rules import replication
 from gradmarket.market.rules.replication import Lead, adaptive
-from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import Plan
 from gradmarket.simulation.simulated_market import SimulatedOperator
 
 BOINC: Final = "boinc"

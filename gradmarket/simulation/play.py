@@ -7,11 +7,10 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.rules import assignment, voting
 from gradmarket.market.rules.assignment import Opening
 from gradmarket.market.rules.verifiers import exact
-from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId
+from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, domain_hash
 from gradmarket.simulation.after_acceptance import Aftermath
 from gradmarket.simulation.checks import build_checks
 from gradmarket.simulation.play_outcome import PlayOutcome, Tally

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 from gradmarket.market.features.reputation import NEWCOMER, TrustRecord
 from gradmarket.market.rules.assignment import Candidate
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Address, Hash, ReplicaId
+from gradmarket.market.terms import Address, Hash, Plan, ReplicaId
 from gradmarket.simulation.strategies import Strategy
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gradmarket.market.features.audits import auditing
-from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from functools import cache
 from math import comb
 
 from gradmarket.market.rules import voting
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import ReplicaId
+from gradmarket.market.terms import Plan, ReplicaId
 
 ZERO = Fraction(0)
 

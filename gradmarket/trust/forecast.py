@@ -12,8 +12,7 @@ from gradmarket.market.features.windows import compute_detection_rate, compute_r
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.replication import BEST, fixed, proven
 from gradmarket.market.step import LocalStep, Step
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import DOUBT
+from gradmarket.market.terms import DOUBT, Plan
 from gradmarket.trust.collusion import (
     ColludingPool,
     compute_lying_pay,

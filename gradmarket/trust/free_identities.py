@@ -18,8 +18,7 @@ from gradmarket.market.features.proven.seat_rules import Newcomer
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.overlap import ROUNDS_BEHIND
 from gradmarket.market.rules.replication import fixed, proven
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Address, Hash
+from gradmarket.market.terms import Address, Hash, Plan
 
 RENEWED: Final = identity_rules.TERM
 MAJORITY: Final = fixed.plan(fixed.Settings())

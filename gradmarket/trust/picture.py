@@ -3,7 +3,7 @@
 from fractions import Fraction
 from typing import Final
 
-from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import Plan
 from gradmarket.trust.collusion import ColludingPool, compute_odds
 from gradmarket.trust.forecast import Forecast
 

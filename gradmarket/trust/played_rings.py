@@ -11,7 +11,7 @@ from typing import Final
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.replication import proven
-from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import Plan
 from gradmarket.trust.free_identities import ADVERSARIES, RingMarket, Rules, play, play_majority
 
 SEEDS: Final = 10

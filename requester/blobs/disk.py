@@ -13,9 +13,8 @@ from typing import BinaryIO, Final
 
 from blake3 import blake3
 
-from gradmarket.market.digests import digest_text
 from gradmarket.market.errors import Conflict, NotFound
-from gradmarket.market.terms import Digest
+from gradmarket.market.terms import Digest, digest_text
 from gradmarket.market.wire import framing
 from gradmarket.market.wire.framing import PartAddress
 from graphdoc.encoding import Bytes

@@ -9,8 +9,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import assignment
 from gradmarket.market.rules import newcomers as rules
 from gradmarket.market.rules.assignment import Candidate, Idle, Mixable, Opening, Party
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Address, Hash, Units
+from gradmarket.market.terms import Address, Hash, Plan, Units
 from requester.store import jobs, newcomers, workers
 from requester.store.review import Clearance, review_of
 from requester.store.tables import Job, Replica, Task, Worker

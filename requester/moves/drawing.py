@@ -5,10 +5,9 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Opening
-from gradmarket.market.terms import ReplicaState, TaskState
+from gradmarket.market.terms import ReplicaState, TaskState, domain_hash
 from requester.context import Context
 from requester.feature import choose_pool, lateness_in
 from requester.moves.candidates import CandidatePool, Deal, OpenPlaces, is_asking, settle_class

@@ -15,7 +15,6 @@ from typing import Final
 from blake3 import blake3
 
 from gradmarket.market.admissible import move_of
-from gradmarket.market.digests import digest_text, domain_hash
 from gradmarket.market.errors import Conflict
 from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.arrays import Arrays, Vector
@@ -27,7 +26,7 @@ from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merged_
 from gradmarket.market.gradient.round_update import advance_model
 from gradmarket.market.gradient.shards import Lanes, Shards
 from gradmarket.market.job import JobSpec
-from gradmarket.market.terms import Digest
+from gradmarket.market.terms import Digest, digest_text, domain_hash
 from gradmarket.market.wire.poll import hash_of
 from requester.blobs import Blobs
 from requester.context import Context

@@ -1,10 +1,9 @@
 """Creates tasks and their further attempts, each with its signed offer."""
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.signing import digest_struct
-from gradmarket.market.terms import Digest, JobState, RoundState, TaskState, Units
+from gradmarket.market.terms import Digest, JobState, RoundState, TaskState, Units, domain_hash
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.store import jobs, tasks

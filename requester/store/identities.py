@@ -1,6 +1,6 @@
 """Callers of the service: bearer tokens by their hash, used sign-in nonces, and workers as they signed in.
 
-A worker's operator follows from payout keys' consents and their withdrawals (market.rules.operators).
+A worker's operator follows from payout keys' consents and their withdrawals (market.rules.assignment).
 
 API tokens: each has a name, a role and an end, and is stored as a hash. A token without a row has ended.
 """
@@ -13,7 +13,7 @@ from blake3 import blake3
 from sqlalchemy import Select, delete, exists, select
 
 from gradmarket.market.errors import SignatureRefused
-from gradmarket.market.rules import operators as rule
+from gradmarket.market.rules import assignment as rule
 from gradmarket.market.terms import Address, ReplicaState, Role
 from requester.store.tables import ApiToken, ConsentRow, Nonce, Replica, Worker
 from requester.store.work import RowReader, Work

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gradmarket.market.rules.assignment import Mixable
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Hash
+from gradmarket.market.terms import Hash, Plan
 from gradmarket.market.views.trust_views import AuditView
 from requester.store import jobs
 from requester.store.in_hand import TaskInHand

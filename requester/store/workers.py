@@ -23,7 +23,7 @@ from sqlalchemy import (
     update,
 )
 
-from gradmarket.market.rules import assignment, operators
+from gradmarket.market.rules import assignment
 from gradmarket.market.rules import classes as classes_rule
 from gradmarket.market.rules.assignment import Candidate, Mixable, Party
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
@@ -240,7 +240,7 @@ _ACCOUNTS_AMONG: Final = _ACCOUNTS.add_columns(Account.rests_until, _STAKE.scala
 
 def list_barred_keys(reader: RowReader, workers: Sequence[Worker], now: float) -> set[str]:
     """Returns those of the workers' wallets and operators that are barred."""
-    return strikes.barred_among(reader, operators.list_answerable_keys(map(build_party, workers)), now - BARRED_S)
+    return strikes.barred_among(reader, assignment.list_answerable_keys(map(build_party, workers)), now - BARRED_S)
 
 
 def build_candidates(
@@ -271,7 +271,7 @@ def build_candidates(
             worker.capacity,
             asks_of(worker, job),
             frozenset(worker.jobs),
-            operators.is_barred(build_party(worker), barred),
+            assignment.is_barred(build_party(worker), barred),
             worker.address in suspended,
             worker.address in resting,
             worker.accepted_at is not None,

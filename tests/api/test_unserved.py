@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gradmarket.data.pack import Cut, Packed, pack_dataset
-from gradmarket.market.digests import blob_digest
+from gradmarket.market.terms import blob_digest
 from gradmarket.ready_data import digits
 from requester.blobs.disk import DiskBlobs
 from requester.features.windows.window_states import WindowState

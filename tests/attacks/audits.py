@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 import httpx
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.features import claims as claim_messages
 from gradmarket.market.features.claims import build_claim
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.signing import digest_struct, sign_digest
-from gradmarket.market.terms import Address, Digest, Hash
+from gradmarket.market.terms import Address, Digest, Hash, blob_digest
 from gradmarket.market.wire.audit_messages import AuditWork, PanelOpening, PanelSeal
 from gradmarket.sealing import SealingKey
 from tests.attacks.registry import attack

@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import Any
 
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.signing import address_of
+from gradmarket.market.terms import blob_digest
 from tests.attacks.audits import ALWAYS, Auditor, finish
 from tests.attacks.registry import attack
 from tests.attacks.scene import PRICE, UNIT, Posted, Scene

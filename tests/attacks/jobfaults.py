@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.features.fault_reports import LEAST, MANY
 from gradmarket.market.manifest import Column, Manifest, Partition
+from gradmarket.market.terms import blob_digest
 from gradmarket.market.wire.poll import FaultKind, LeaseReturn, StepFault
 from graphdoc import tensors
 from graphdoc.encoding import canonical

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import MarketError
+from gradmarket.market.terms import blob_digest
 from gradmarket.network.addresses import check_link_target
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene

@@ -8,8 +8,8 @@ from gradmarket.archives.archive_index import BLOBS
 from gradmarket.archives.mirrors import NOWHERE, MirrorSet, open_mirror
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
+from gradmarket.market.terms import blob_digest
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
 from tests.public_audit.folder_server import serve_folder

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from gradmarket.data.pack import Cut, pack_dataset, write_dataset
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.manifest import parse_manifest
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
-from gradmarket.market.terms import Address, Amount, Units
+from gradmarket.market.terms import Address, Amount, Units, blob_digest
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner, RunnerSettings
 from tests.attacks.registry import attack

@@ -21,7 +21,6 @@ from contracts.deployment import deploy_market
 from contracts.ledger import Ledger
 from contracts.local import LocalChain, fund_gas
 from contracts.transactions import require_receipt
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient import payload, payload_layout
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import build_layout
@@ -29,7 +28,7 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.manifest import Column, Manifest, Partition, parse_manifest
 from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.signing import Domain, address_of
-from gradmarket.market.terms import Address, Digest, JobId
+from gradmarket.market.terms import Address, Digest, JobId, blob_digest
 from gradmarket.market.wire.poll import OfferFields, digest_of
 from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.runner.compute import compute_step

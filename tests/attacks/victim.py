@@ -4,8 +4,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.terms import blob_digest
 from tests.attacks.scene import Scene
 from tests.kit.worker_context import fund_job, open_worker_context
 from tests.worker.fake_market import PRICE, FakeMarket

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from gradmarket.compute.task_run import TaskRun
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.features.windows import StatesAsked
 from gradmarket.market.gradient import payload
 from gradmarket.market.gradient.arrays import Arrays
@@ -15,7 +14,7 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.manifest import parse_manifest
 from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.step import Step, WindowStep
-from gradmarket.market.terms import Digest, Hash
+from gradmarket.market.terms import Digest, Hash, blob_digest
 from gradmarket.market.wire.audit_messages import AuditWork
 from gradmarket.market.wire.poll import OfferFields, digest_of
 from gradmarket.runner import window_state

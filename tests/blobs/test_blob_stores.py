@@ -5,9 +5,8 @@ from random import Random
 
 import pytest
 
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Conflict, NotFound, PayloadRefused, Refused
-from gradmarket.market.terms import Digest
+from gradmarket.market.terms import Digest, blob_digest
 from gradmarket.market.wire import framing
 from gradmarket.market.wire.framing import PIECE
 from graphdoc import plugins

@@ -12,8 +12,8 @@ import pytest
 from contracts import deployment as deployments
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Conflict, NotFound
+from gradmarket.market.terms import blob_digest
 from gradmarket.market.wire import framing
 from gradmarket.market.wire.framing import PartAddress
 from requester import blobs as stores

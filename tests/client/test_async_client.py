@@ -12,9 +12,8 @@ import pytest
 
 from gradmarket.client import AsyncRequesterClient, RequesterClient
 from gradmarket.client.client_errors import Damaged, ServiceProblem, ServiceUnreachable
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
-from gradmarket.market.terms import JobId
+from gradmarket.market.terms import JobId, blob_digest
 from tests.kit.asynchronous import TARGET, make_client
 from tests.network.servers import certified, serving
 from tests.patience import PATIENCE_S

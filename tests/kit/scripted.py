@@ -10,12 +10,11 @@ from typing import Any
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market import signing
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.rules import lifecycle, secrets, sketch_packing
 from gradmarket.market.signing import Domain
-from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState
+from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, blob_digest
 from gradmarket.market.wire.poll import (
     NO_ROOT,
     CommitmentRequest,

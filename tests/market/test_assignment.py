@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import (
     Candidate,
@@ -18,7 +17,7 @@ from gradmarket.market.rules.assignment import (
     leading_class,
     why_not,
 )
-from gradmarket.market.terms import Address, Hash, JobId, Units
+from gradmarket.market.terms import Address, Hash, JobId, Units, domain_hash
 
 
 def address(number: int) -> Address:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from gradmarket.market.features import reputation
 from gradmarket.market.features.audits.class_checks import count_surely_separate
-from gradmarket.market.rules import operators
+from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Party, is_same_party
 from gradmarket.market.terms import Address
 
@@ -25,17 +25,17 @@ class Books:
         self.since: dict[str, float] = {}
 
     def lies(self, wallet: str, at: float) -> None:
-        self.since |= dict.fromkeys(operators.list_answerable_keys([party(wallet, self.operator[wallet])]), at)
+        self.since |= dict.fromkeys(assignment.list_answerable_keys([party(wallet, self.operator[wallet])]), at)
 
     def moves(self, wallet: str, key: str | None) -> None:
-        left, after = self.operator[wallet], operators.operator_of(wallet, key or wallet, key is not None)
+        left, after = self.operator[wallet], assignment.operator_of(wallet, key or wallet, key is not None)
         if left not in (after, wallet):
             bar = reputation.after_leaving(self.since.get(wallet), self.since.get(left))
             self.since |= {} if bar is None else {wallet: bar}
         self.operator[wallet] = after
 
     def barred(self, wallet: str) -> bool:
-        return operators.is_barred(party(wallet, self.operator[wallet]), self.since.keys())
+        return assignment.is_barred(party(wallet, self.operator[wallet]), self.since.keys())
 
 
 LIES = st.tuples(st.just("lies"), st.sampled_from(WALLETS))
@@ -75,11 +75,11 @@ def test_a_lie_bars_its_wallet_and_its_operator_of_then_wherever_they_go(
 
 
 def test_a_claim_reaches_neither_record_nor_bar() -> None:
-    assert operators.operator_of("stranger", "victim", False) == "stranger"
+    assert assignment.operator_of("stranger", "victim", False) == "stranger"
     stranger = party("stranger", payout="victim")
-    assert operators.list_answerable_keys([stranger]) == {"stranger"}
-    assert not operators.is_barred(party("victim"), {"stranger"})
-    assert not operators.is_barred(stranger, {"victim"})
+    assert assignment.list_answerable_keys([stranger]) == {"stranger"}
+    assert not assignment.is_barred(party("victim"), {"stranger"})
+    assert not assignment.is_barred(stranger, {"victim"})
     assert reputation.after_leaving(None, None) is None
     assert reputation.after_leaving(3.0, 2.0) == reputation.after_leaving(None, 3.0) == 3.0
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import payload_layout
 from gradmarket.market.gradient.codecs import load_codec
@@ -22,6 +21,7 @@ from gradmarket.market.gradient.payload import (
     unflatten_vector,
 )
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, payload_bytes
+from gradmarket.market.terms import blob_digest
 from tests.kit.shards import shorten_shards
 from tests.kit.whole_merge import flatten_tensors
 from tests.market.gradient_cases import LOSS, SEEDS, bits, layouts, tensors_of

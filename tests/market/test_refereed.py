@@ -14,8 +14,7 @@ from gradmarket.market.features.disputes.refereed import (
 )
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import voting
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Address, Digest, ReplicaId
+from gradmarket.market.terms import Address, Digest, Plan, ReplicaId
 from tests.features.test_served_fields import SPEC
 
 RIGHT, WRONG, OTHER = (Digest(f"blake3:{letter * 64}") for letter in "123")

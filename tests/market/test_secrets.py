@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.rules import secrets
-from gradmarket.market.terms import Address, Hash
+from gradmarket.market.terms import Address, Hash, domain_hash
 
 hashes = st.binary(min_size=32, max_size=32).map(Hash)
 ONE, OTHER = Address("0x" + "1" * 40), Address("0x" + "2" * 40)

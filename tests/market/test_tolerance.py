@@ -14,8 +14,7 @@ from gradmarket.market.gradient.projection import Sketch, sketch_tensors
 from gradmarket.market.rules import voting
 from gradmarket.market.rules.verifiers import load_verifier, tolerance
 from gradmarket.market.rules.verifiers.tolerance import SketchBallot, compute_deviations, groups
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Hash, ReplicaId
+from gradmarket.market.terms import Hash, Plan, ReplicaId
 
 SEED = Hash(b"w" * 32)
 ALLOWED = {("cpu", "cpu"): {"big": 1e-3, "small": 1e-3}, ("cpu", "gpu"): {"big": 2e-3, "small": 2e-3}}

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import IllegalTransition, Refused
 from gradmarket.market.features import reputation
 from gradmarket.market.features.audits import auditing
@@ -16,8 +15,7 @@ from gradmarket.market.features.reputation import NEWCOMER, TrustRecord, compute
 from gradmarket.market.rules import replication
 from gradmarket.market.rules.replication import STRANGER, Lead, adaptive, audited, fixed
 from gradmarket.market.rules.secrets import compute_anchor, derive_links, leads_to
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Hash
+from gradmarket.market.terms import Hash, Plan, domain_hash
 from gradmarket.trust.forecast import compute_exposure, expected_before_caught, tasks_before_caught
 
 EVIDENCE = st.floats(0, 1e5)

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from gradmarket.market.rules import voting
 from gradmarket.market.rules.verifiers import exact
 from gradmarket.market.rules.voting import Another, Inconclusive, Quorum, judge_ballots, upload_order
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Digest, Hash, ReplicaId
+from gradmarket.market.terms import Digest, Hash, Plan, ReplicaId
 
 A, B, C = Digest("blake3:" + "a" * 64), Digest("blake3:" + "b" * 64), Digest("blake3:" + "c" * 64)
 

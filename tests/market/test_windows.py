@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from gradmarket.market.digests import blob_digest, domain_hash
 from gradmarket.market.errors import PayloadRefused, TensorsRefused
 from gradmarket.market.features import windows as task_windows
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload import decode_tensors, encode_payload, leaves_of
 from gradmarket.market.gradient.payload_layout import LEAF_BYTES, Layout, LayoutEntry, payload_bytes
 from gradmarket.market.step import LocalStep, Step, WindowStep, count_windows, cut_windows, find_window_fault
-from gradmarket.market.terms import Hash
+from gradmarket.market.terms import Hash, blob_digest, domain_hash
 from gradmarket.market.wire.audit_messages import MOST_WINDOWS
 from gradmarket.runner import window_state
 

@@ -19,9 +19,8 @@ from gradmarket.client.client_errors import CertificateRefused, ServiceUnreachab
 from gradmarket.client.transport import Patience, ServiceTransport
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
-from gradmarket.market.terms import Digest
+from gradmarket.market.terms import Digest, blob_digest
 from gradmarket.network.addresses import PublicOnly
 from gradmarket.network.chain_errors import ChainUnreachable
 from gradmarket.network.clocked import UntrustedCertificate

@@ -8,8 +8,7 @@ from pydantic import ValidationError
 
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.market.digests import blob_digest
-from gradmarket.market.terms import Digest
+from gradmarket.market.terms import Digest, blob_digest
 from gradmarket.network import DownloadFailed, DownloadRefused
 from gradmarket.network.addresses import DATA_SERVERS, REACH, STORES, check_link_target
 from tests.network.servers import serving

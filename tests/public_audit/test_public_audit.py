@@ -24,14 +24,13 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.own_machine import choose_named_threads
 from gradmarket.data.pack import Cut, pack_dataset
 from gradmarket.demo.service import Service
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import PutQuestion
 from gradmarket.market.features.disputes.receipts import KeptReceipt
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import LogHead
-from gradmarket.market.terms import TASK_COUNTED, Address, Digest, Hash, JobId, TaskId, TaskState, Units
+from gradmarket.market.terms import TASK_COUNTED, Address, Digest, Hash, JobId, TaskId, TaskState, Units, blob_digest
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.hearing_messages import AuditorQuestion
 from gradmarket.market.wire.log_proofs import PublishedRestart

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.rules import sketch_packing
-from gradmarket.market.terms import Digest, JobState
+from gradmarket.market.terms import Digest, JobState, blob_digest
 from gradmarket.market.wire.audit_messages import AuditAnswer, PanelOpening, PanelSeal, SketchAnswer
 from gradmarket.market.wire.poll import OfferFields
 from gradmarket.sealing import SealingKey

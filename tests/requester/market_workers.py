@@ -11,13 +11,12 @@ from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
 
 from gradmarket.market import signing
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import MarketError, NotFound, Refused
 from gradmarket.market.gradient import payload, payload_layout
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.rules import secrets
 from gradmarket.market.signing import Domain
-from gradmarket.market.terms import Hash, ReplicaId, ReplicaState
+from gradmarket.market.terms import Hash, ReplicaId, ReplicaState, domain_hash
 from gradmarket.market.wire.poll import (
     Answer,
     CommitmentRequest,

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import codecs, payload_layout
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.inspection import Diverged, Inspection, Usable, inspect_shards
 from gradmarket.market.gradient.payload import decode_shards, encode_payload
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
+from gradmarket.market.terms import blob_digest
 from graphdoc import plugins
 from requester.api import streams
 from requester.blobs.disk import DiskBlobs

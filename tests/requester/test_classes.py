@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from gradmarket.market.features.audits import class_checks
 from gradmarket.market.rules.assignment import Party
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Address, AuditState, JobState, Units
+from gradmarket.market.terms import Address, AuditState, JobState, Plan, Units
 from requester.features.audits.audit_draws import UNPROVEN
 from requester.store.tables import Job, Worker
 from tests.kit.behaviour import IDLE, scaled

@@ -9,8 +9,7 @@ import httpx
 import pytest
 
 from contracts.ledger import Ledger
-from gradmarket.market.digests import blob_digest
-from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.market.terms import JobState, ReplicaState, TaskState, blob_digest
 from gradmarket.market.wire.poll import OfferFields
 from requester.app import create_app
 from requester.chain import settlement_batches

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from gradmarket.data.pack import Cut, pack_dataset
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.manifest import parse_manifest
 from gradmarket.market.messages import Offer
-from gradmarket.market.terms import Digest, JobState
+from gradmarket.market.terms import Digest, JobState, blob_digest
 from gradmarket.ready_data import digits
 from graphdoc import tensors
 from requester.blobs.disk import DiskBlobs

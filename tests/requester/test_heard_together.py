@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from gradmarket.market.digests import blob_digest
-from gradmarket.market.terms import ReplicaState, TaskState
+from gradmarket.market.terms import ReplicaState, TaskState, blob_digest
 from requester.exchange import payload_upload, poll
 from requester.exchange.outbox import Poll
 from requester.exchange.payload_upload import Delivery

@@ -31,9 +31,9 @@ from gradmarket.commands.following import JobPaused
 from gradmarket.data.inputs import columns_of
 from gradmarket.data.pack import Cut, pack_dataset
 from gradmarket.demo.service import Service
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
 from gradmarket.market.manifest import Manifest, Partition
+from gradmarket.market.terms import blob_digest
 from gradmarket.sdk import planning
 from gradmarket.sdk.job_handle import JobEnded, WatchTimeout
 from gradmarket.sdk.rows import load_rows

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import Plan
 from gradmarket.trust import collusion
 from gradmarket.trust.collusion import (
     ColludingPool,

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 from pydantic import ValidationError
 
-from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import Plan
 from gradmarket.simulation.checks import Boinc, Checks, build_checks
 from gradmarket.simulation.play import Play
 from gradmarket.simulation.play_outcome import PlayOutcome

@@ -5,9 +5,8 @@ from typing import Final
 
 from fastapi import HTTPException
 
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.messages import Outcome
-from gradmarket.market.terms import Digest, ReplicaState
+from gradmarket.market.terms import Digest, ReplicaState, blob_digest
 from gradmarket.market.wire.poll import PollAnswer, PollRequest, SignedVerdict
 from tests.worker.fake_market import FakeMarket, Row, Taken
 

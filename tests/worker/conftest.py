@@ -20,12 +20,11 @@ from gradmarket.compute import own_machine
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.manifest import Column, Labelled, Manifest, Partition
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.secrets import task_seed
-from gradmarket.market.terms import Digest, Hash, Units
+from gradmarket.market.terms import Digest, Hash, Units, blob_digest
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner, RunnerSettings
 from graphdoc.encoding import canonical

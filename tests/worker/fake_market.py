@@ -12,7 +12,6 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.middleware.base import RequestResponseEndpoint
 
-from gradmarket.market.digests import blob_digest, domain_hash
 from gradmarket.market.features.log.job_log import ConsistencyProof, LeafProof
 from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.features.windows import StateReceipt, StateRequest, StatesAsked
@@ -22,7 +21,18 @@ from gradmarket.market.release import HEADER, PROTOCOL
 from gradmarket.market.rules import secrets
 from gradmarket.market.rules.lifecycle import is_final_state
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
-from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
+from gradmarket.market.terms import (
+    Address,
+    Digest,
+    Hash,
+    JobId,
+    ReplicaId,
+    ReplicaState,
+    TaskId,
+    Units,
+    blob_digest,
+    domain_hash,
+)
 from gradmarket.market.views.payment_views import WorkerView
 from gradmarket.market.wire.evidence import PublishedAudit, PublishedEvidence
 from gradmarket.market.wire.framing import HEAD

@@ -11,13 +11,12 @@ from typer.testing import CliRunner
 
 from gradmarket.archives.archive_index import BLOBS, INDEX, ArchiveIndex
 from gradmarket.cli import app
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.features.disputes.receipts import KeptReceipt, receipt_struct
 from gradmarket.market.features.log.job_log import encode_hearing
 from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.messages import LogHead
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Hash, JobState, TaskState
+from gradmarket.market.terms import Hash, JobState, TaskState, blob_digest
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.hearing_messages import AskedInHearing, PublishedHearing, SaidInHearing

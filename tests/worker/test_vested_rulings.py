@@ -19,14 +19,13 @@ from contracts.transactions import require_receipt
 from gradmarket.cli import app
 from gradmarket.compute.executor import Executor
 from gradmarket.demo.cheat import wrap_with_cheat
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.questions import DisputeAnswer, Question, Reply, digest_reply
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import Domain, address_of, digest_struct, sign_digest
 from gradmarket.market.stakes import compute_accusation_event
-from gradmarket.market.terms import Address, Amount, Digest, Hash, ReplicaState, TaskState, Units
+from gradmarket.market.terms import Address, Amount, Digest, Hash, ReplicaState, TaskState, Units, blob_digest
 from gradmarket.market.wire.evidence import PublishedAccusation, PublishedAudit, PublishedBallot, PublishedEvidence
 from gradmarket.market.wire.hearing_messages import SignedRuling, build_ruling, name_dispute
 from gradmarket.market.wire.poll import hash_of

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from gradmarket.compute import fetch
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.market.digests import blob_digest
-from gradmarket.market.terms import Digest
+from gradmarket.market.terms import Digest, blob_digest
 from gradmarket.network import DownloadFailed, DownloadRefused
 from gradmarket.network.addresses import check_link_target, is_public
 from tests.patience import PATIENCE_S, wait_until

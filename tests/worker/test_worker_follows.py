@@ -15,7 +15,6 @@ import pytest
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.compute.published import fetch_parameters
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
@@ -23,7 +22,7 @@ from gradmarket.market.gradient.published_update import count_worthwhile_updates
 from gradmarket.market.gradient.round_update import build_model_state
 from gradmarket.market.job import Publication
 from gradmarket.market.job_parts import Downlink, FirstUpdates
-from gradmarket.market.terms import Digest
+from gradmarket.market.terms import Digest, blob_digest
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.network import DownloadRefused
 from gradmarket.runner import DocumentInfo, Runner

@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 from gradmarket.cli import app
 from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.client.transport import Patience
-from gradmarket.market.digests import blob_digest
-from gradmarket.market.terms import ReplicaId, ReplicaState
+from gradmarket.market.terms import ReplicaId, ReplicaState, blob_digest
 from gradmarket.market.wire.poll import PollRequest, Reveal, SignedVerdict
 from gradmarket.market.wire.sign_in import Session
 from tests.lanes import FULL, leave_to_full

@@ -15,7 +15,6 @@ from gradmarket.client import RequesterClient
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.task_run import Compute, Windowed, layout_of
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused, RunnerCrashed, TensorsRefused
 from gradmarket.market.features import windows as task_windows
 from gradmarket.market.features.windows import StateRequest
@@ -23,7 +22,7 @@ from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.step import Step, WindowStep
-from gradmarket.market.terms import Amount, Digest, JobId, ReplicaId, ReplicaState, TaskId
+from gradmarket.market.terms import Amount, Digest, JobId, ReplicaId, ReplicaState, TaskId, blob_digest
 from gradmarket.market.wire.audit_messages import AuditWork, WindowTask
 from gradmarket.market.wire.poll import OfferFields, digest_of, hash_of
 from gradmarket.runner import Runner, window_state

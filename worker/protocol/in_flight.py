@@ -10,7 +10,6 @@ from typing import Any, Final
 from blake3 import blake3
 from pydantic import ConfigDict, ValidationError
 
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.fields import DeferredModel, DigestField, HashField, SignatureField
 from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.messages import Offer
@@ -18,7 +17,7 @@ from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.lifecycle import is_final_state
 from gradmarket.market.rules.secrets import digest_of, seal_commitment, wave_seed
 from gradmarket.market.signing import Domain, Signer, digest_struct
-from gradmarket.market.terms import Address, Hash, ReplicaId, ReplicaState, Units
+from gradmarket.market.terms import Address, Hash, ReplicaId, ReplicaState, Units, blob_digest
 from gradmarket.market.wire.poll import (
     Answer,
     CommitmentRequest,

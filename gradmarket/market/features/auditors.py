@@ -14,13 +14,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.job_parts import AuditPanel
 from gradmarket.market.rules import verifiers
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
-from gradmarket.market.terms import Address, Digest, Hash, PanelSeatState
+from gradmarket.market.terms import Address, Digest, Hash, PanelSeatState, domain_hash
 from gradmarket.market.wire.audit_messages import PanelOpening, PanelSeal
 from gradmarket.market.wire.evidence import PublishedSeat
 from gradmarket.market.wire.poll import hash_of

@@ -20,10 +20,9 @@ from typing import ClassVar
 from blake3 import blake3
 from pydantic import Field
 
-from gradmarket.market.digests import digest_text, domain_hash
 from gradmarket.market.fields import AddressField, DigestField, HashField, SignatureField
 from gradmarket.market.job_fields import JobFields
-from gradmarket.market.terms import Digest, Hash
+from gradmarket.market.terms import Digest, Hash, digest_text, domain_hash
 from gradmarket.market.wire import Wire
 from gradmarket.market.wire.evidence import PublishedView
 from gradmarket.market.wire.poll import hash_of

@@ -43,12 +43,11 @@ from typing import Final
 
 import numpy as np
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.gradient.arrays import Arrays, Tensors
 from gradmarket.market.gradient.norm import compute_norm
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.rules import replication
-from gradmarket.market.terms import DOUBT, ChangeVerdict, Hash
+from gradmarket.market.terms import DOUBT, ChangeVerdict, Hash, domain_hash
 from gradmarket.market.wire.audit_messages import LARGEST_FALL, OTHER_DRAWS
 from graphdoc import plugins
 

@@ -11,11 +11,10 @@ serves likewise, since the draw does not depend on the worker. With v the share 
 p the probability of an audit, checks find v + (1 - v) p of them.
 """
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.features.audits.auditing import WHOLE
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.rules import verifiers
-from gradmarket.market.terms import Hash
+from gradmarket.market.terms import Hash, domain_hash
 
 
 def is_planted(link: Hash, offer: Hash, share: float) -> bool:

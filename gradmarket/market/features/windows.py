@@ -15,12 +15,11 @@ probability m / (W - 1), and one with a wrong last window for certain. It does n
 single window as well as an audit of the whole task does; a smaller W does.
 """
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.fields import DigestField
 from gradmarket.market.job_fields import JobFields
 from gradmarket.market.rules import verifiers
 from gradmarket.market.step import cut_windows
-from gradmarket.market.terms import Hash
+from gradmarket.market.terms import Hash, domain_hash
 from gradmarket.market.wire import JobField, ReplicaField, Wire
 
 

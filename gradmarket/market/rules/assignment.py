@@ -2,16 +2,29 @@
 
 The draw is random and reproducible, never first come first served: otherwise a tenth of the market that polls ten times
 as often would hold half of the quorums.
+
+A worker is its own operator. Several workers have one operator only where the key of their payout address signed for
+each of them (messages.SignedConsent); naming an address proves nothing. A record belongs to a key: a wallet's or an
+operator's, and both are addresses.
+
+- A wrong answer of a worker affects its wallet and the operator that it answered for: both are barred, and both lose
+  their evidence. The same holds for its strikes. A worker gets no work while either is barred or suspended.
+- A right answer counts for the operator alone. If it counted for the wallet too, a leaving wallet would keep a second
+  copy of one record.
+- A worker that joins an operator keeps its wallet's bar. This bars that wallet and nobody else of its operator.
+- A worker that leaves takes its operator's bar of that time with it, on its wallet: leaving lifts no bar.
+
+The attacks this stops. *A stranger's claim*: naming another's payout address affects neither its record nor its bar.
+*Another payout*: the wallet stays barred. *Another key a day*: a new key has no record, as a new wallet has none.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
-from gradmarket.market.digests import domain_hash
-from gradmarket.market.terms import Address, Hash, JobId, Units
+from gradmarket.market.terms import Address, Hash, JobId, Units, domain_hash
 
 WINDOW_PER_WORKER_S: Final = 0.005
 WINDOW_MAX_S: Final = 0.050
@@ -84,7 +97,7 @@ class Candidate:
     jobs: frozenset[JobId]
     """The jobs that it accepts; empty: any."""
     barred: bool = False
-    """Whether an audit of its work, or of its operator's, failed not long ago (rules.operators)."""
+    """Whether an audit of its work, or of its operator's, failed not long ago."""
     suspended: bool = False
     """Whether its operator has too many strikes in the job (rules.strikes)."""
     rests: bool = False
@@ -128,20 +141,13 @@ def list_comparable_classes(determinism_class: str, mixable: Mixable) -> frozens
 
 
 def is_same_party(one: Party, other: Party, separation: Sequence[str]) -> bool:
-    """Returns whether the two count as one party under the job's separation."""
-    if one.worker == other.worker:
-        return True
-    return any(_has_common_link(one, other, kind) for kind in separation)
-
-
-def _has_common_link(one: Party, other: Party, kind: str) -> bool:
-    """Returns whether the two share a link of this kind.
+    """Returns whether the two count as one party under the job's separation.
 
     Under `operator` a shared payout address suffices without proof: a false claim only gets the claimant fewer places.
     """
-    if kind == "operator" and one.payout == other.payout:
+    if one.worker == other.worker or ("operator" in separation and one.payout == other.payout):
         return True
-    return getattr(one, kind) is not None and getattr(one, kind) == getattr(other, kind)
+    return any(getattr(one, kind) is not None and getattr(one, kind) == getattr(other, kind) for kind in separation)
 
 
 def why_not(candidate: Candidate, opening: Opening) -> Reason | None:
@@ -206,15 +212,14 @@ def draw_candidates(seed: Hash, candidates: Iterable[Candidate], opening: Openin
 def _choose_in_order(order: Iterable[Candidate], opening: Opening, count: int) -> list[Candidate]:
     chosen: list[Candidate] = []
     for candidate in order:
-        clash = any(_is_clashing(candidate, other, opening) for other in chosen)
-        if len(chosen) < count and not clash and why_not(candidate, opening) is None:
+        suits = all(
+            may_mix_classes(candidate.determinism_class, other.determinism_class, opening.mixable)
+            and not is_same_party(candidate.party, other.party, opening.separation)
+            for other in chosen
+        )
+        if len(chosen) < count and suits and why_not(candidate, opening) is None:
             chosen.append(candidate)
     return chosen
-
-
-def _is_clashing(one: Candidate, other: Candidate, opening: Opening) -> bool:
-    apart = may_mix_classes(one.determinism_class, other.determinism_class, opening.mixable)
-    return not apart or is_same_party(one.party, other.party, opening.separation)
 
 
 def leading_class(
@@ -281,3 +286,18 @@ def find_thread_count(determinism_class: str) -> int | None:
     """Returns the threads of a class of processors; None of cards, and of no class."""
     found = THREADS.search(determinism_class)
     return int(found[1]) if found else None
+
+
+def operator_of(worker: str, payout: str, consented: bool) -> str:
+    """Returns a worker's operator. `consented`: the payout address signed that the worker is its own."""
+    return payout if consented else worker
+
+
+def list_answerable_keys(parties: Iterable[Party]) -> set[str]:
+    """Returns the keys whose records are affected where these parties answered wrongly."""
+    return {key for party in parties for key in (str(party.worker), party.operator)}
+
+
+def is_barred(party: Party, keys: Set[str]) -> bool:
+    """Returns whether the worker gets no work, given the keys that are barred or suspended."""
+    return not keys.isdisjoint(list_answerable_keys([party]))

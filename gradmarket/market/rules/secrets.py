@@ -12,9 +12,8 @@ link more than there can be waves draws whether the accepted task is audited (fe
 from collections.abc import Iterable
 from typing import Final
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import SignatureRefused
-from gradmarket.market.terms import Address, Hash
+from gradmarket.market.terms import Address, Hash, domain_hash
 
 Sealed = tuple[Address, Hash]
 MAX_LINKS: Final = 64

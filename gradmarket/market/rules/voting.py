@@ -7,9 +7,7 @@ replicas do not reveal, the third does not win. The outcome depends on neither a
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gradmarket.market.digests import domain_hash
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Hash, ReplicaId
+from gradmarket.market.terms import Hash, Plan, ReplicaId, domain_hash
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from gradmarket.market.fields import (
     OneFaultModel,
     SignatureField,
 )
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import ReplicaId, ReplicaState, RoundState, TaskState, Units
+from gradmarket.market.terms import Plan, ReplicaId, ReplicaState, RoundState, TaskState, Units
 from gradmarket.market.wire import NumbersFields
 from gradmarket.market.wire.hearing_messages import PublishedHearing
 from gradmarket.market.wire.poll import OfferFields, SignedVerdict

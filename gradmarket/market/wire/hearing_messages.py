@@ -8,10 +8,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.fields import AddressField, DeferredModel, DigestField, HashField, SignatureField
 from gradmarket.market.messages import DisputeRuling
-from gradmarket.market.terms import Address, Hash, JobId, TaskId
+from gradmarket.market.terms import Address, Hash, JobId, TaskId, domain_hash
 from gradmarket.market.wire import Wire
 from gradmarket.market.wire.poll import OfferFields
 

@@ -14,11 +14,10 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.fields import AddressField, AnnouncedClass, DigestField, HashField, Part, SignatureField
 from gradmarket.market.messages import Commitment, Offer, SignedWave, Sketch, Verdict, Voucher
 from gradmarket.market.printable import Printable
-from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, Units
+from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, Units, domain_hash
 from gradmarket.market.wire import JobField, NumbersFields, ReplicaField, TaskField, TextField, UnitsField, Wire
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import func, select, update
 
 from gradmarket.market.features.audits import class_checks
 from gradmarket.market.messages import Outcome
-from gradmarket.market.rules import operators, overlap
+from gradmarket.market.rules import assignment, overlap
 from gradmarket.market.rules.lifecycle import DIVERGED
 from gradmarket.market.rules.verifiers import tolerance
 from gradmarket.market.terms import AUDIT_UNDER_WAY, AuditState, Digest, JobState, ReplicaState, RoundState, TaskState
@@ -187,7 +187,7 @@ def _fail_audit(context: Context, work: Work, hand: TaskInHand, audit: Audit, wr
     work.set_state_now(audit, AuditState.FAILED, ended_at=now)
     reason = "the scores of its operator convict it" if audit.scored else "an audit found another gradient"
     work.move(task, TaskState.REVOKED, reason=reason)
-    keys = sorted(operators.list_answerable_keys(map(build_party, wrong)))
+    keys = sorted(assignment.list_answerable_keys(map(build_party, wrong)))
     others = audit_rows.lock_spared_tasks(work, keys, job)  # tasks are locked before accounts and records
     reputations.record_failed_audit(work, keys, audit.determinism_class, now)
     lost = revoke_earnings(work, task, wrong)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gradmarket.market.features.audits import auditing, class_checks
-from gradmarket.market.rules import operators, secrets
+from gradmarket.market.rules import assignment, secrets
 from gradmarket.market.rules.strikes import BARRED_S
 from gradmarket.market.terms import AuditState, Digest, Hash, ReplicaState
 from gradmarket.market.wire.poll import hash_of
@@ -43,7 +43,7 @@ def draw_audit(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float)
         create_audit(work, task, 1.0, copies.ALIKE, now)
         return
     paid = [build_party(replica) for replica in hand.in_state(ReplicaState.PAYABLE)]
-    if strikes.barred_among(work, operators.list_answerable_keys(paid), now - BARRED_S):
+    if strikes.barred_among(work, assignment.list_answerable_keys(paid), now - BARRED_S):
         create_audit(work, task, 1.0, REOPENED, now)
         return
     link = secrets.of_task(task.secret, jobs.load_spec(job).replication.max_replicas)[-1]

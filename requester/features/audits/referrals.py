@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from gradmarket.market.rules import operators
+from gradmarket.market.rules import assignment
 from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.terms import AuditState, Digest, ReplicaState, TaskState
 from requester.context import Context
@@ -69,7 +69,7 @@ def lapse_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit,
 
 
 def _list_keys(replicas: Sequence[Replica], among: set[str]) -> set[str]:
-    return operators.list_answerable_keys(build_party(row) for row in replicas if row.id in among)
+    return assignment.list_answerable_keys(build_party(row) for row in replicas if row.id in among)
 
 
 def record_settled_answers(work: Work, hands: Iterable[TaskInHand], now: float) -> None:

@@ -10,11 +10,10 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from sqlalchemy import select
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.features import drift
 from gradmarket.market.features.drift import Contribution
 from gradmarket.market.gradient.payload import decode_shards
-from gradmarket.market.terms import Hash, ReplicaState
+from gradmarket.market.terms import Hash, ReplicaState, domain_hash
 from gradmarket.market.views.job_views import DriftView
 from requester.context import Context
 from requester.feature import Feature, MergeWatch

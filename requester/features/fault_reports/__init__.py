@@ -10,7 +10,7 @@ from sqlalchemy.orm import aliased
 
 from gradmarket.market.features import fault_reports
 from gradmarket.market.features.fault_reports import NOBODY, FaultClaim, Left
-from gradmarket.market.rules import assignment, faults, operators
+from gradmarket.market.rules import assignment, faults
 from gradmarket.market.rules.assignment import SOON
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.market.wire.poll import StepFault
@@ -70,14 +70,14 @@ def _list_claims(reader: RowReader, hand: TaskInHand) -> list[tuple[Replica, Fau
     if not faulty:
         return []
     disproved = list_disproved_keys(
-        reader, hand.job.id, operators.list_answerable_keys(map(workers.build_party, faulty))
+        reader, hand.job.id, assignment.list_answerable_keys(map(workers.build_party, faulty))
     )
     known = list_accepted_workers(reader, {replica.worker for replica in faulty})
     return [
         (replica, FaultClaim(workers.build_party(replica), StepFault(**replica.fault).place, replica.worker in known))
         for replica in faulty
         if replica.fault is not None
-        and disproved.isdisjoint(operators.list_answerable_keys([workers.build_party(replica)]))
+        and disproved.isdisjoint(assignment.list_answerable_keys([workers.build_party(replica)]))
     ]
 
 

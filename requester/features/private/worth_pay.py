@@ -13,7 +13,6 @@ from typing import Final
 
 from sqlalchemy import select
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import MarketError
 from gradmarket.market.features.private import shapley
 from gradmarket.market.features.private.group_worth import GroupSteps, known_updates
@@ -21,7 +20,7 @@ from gradmarket.market.features.private.shapley import Worths
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
 from gradmarket.market.manifest import parse_manifest
-from gradmarket.market.terms import Digest, RoundState, Units
+from gradmarket.market.terms import Digest, RoundState, Units, domain_hash
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.features.evaluations.evaluator import Evaluator

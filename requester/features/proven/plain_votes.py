@@ -8,8 +8,7 @@ from sqlalchemy import select
 from gradmarket.market.features.proven import seat_rules
 from gradmarket.market.rules.assignment import Candidate, Idle, Mixable
 from gradmarket.market.rules.replication import BEST, proven
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Hash, ReplicaState, TaskState
+from gradmarket.market.terms import Hash, Plan, ReplicaState, TaskState
 from requester.features.audits import audited_classes
 from requester.features.proven import seats
 from requester.moves.candidates import CandidatePool, OpenPlaces

@@ -12,8 +12,7 @@ from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Candidate, Idle, Mixable, Opening, Party
 from gradmarket.market.rules.replication import BEST, STRANGER
 from gradmarket.market.rules.replication.proven import LAST, is_proven
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Address, Hash
+from gradmarket.market.terms import Address, Hash, Plan
 from requester.features.proven import joining, seats
 from requester.moves.candidates import CandidatePool, Deal, OpenPlaces
 from requester.store import jobs, workers

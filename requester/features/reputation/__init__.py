@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from gradmarket.market.rules import operators
+from gradmarket.market.rules import assignment
 from requester.feature import Feature
 from requester.features.reputation import reputations
 from requester.store.tables import Replica
@@ -16,7 +16,7 @@ class ReputationFeature(Feature):
     def ballots_refuted(self, work: Work, replicas: Sequence[Replica], now: float) -> None:
         for name in sorted({replica.determinism_class for replica in replicas}):
             parties = [build_party(replica) for replica in replicas if replica.determinism_class == name]
-            reputations.record_outvoted_ballots(work, operators.list_answerable_keys(parties), name, now)
+            reputations.record_outvoted_ballots(work, assignment.list_answerable_keys(parties), name, now)
 
     def places_left(self, work: Work, left: Iterable[tuple[str, str]], now: float) -> None:
         reputations.record_left_places(work, left, now)

@@ -1,6 +1,6 @@
 """Records of operators and wallets, changed in the transaction that judges their work.
 
-The rules are market.features.reputation and, for the records that an answer affects, market.rules.operators. The
+The rules are market.features.reputation and, for the records that an answer affects, market.rules.assignment. The
 operators of these functions are the keys of records: addresses of payout keys, and of wallets that are their own
 operators.
 """

@@ -8,7 +8,6 @@ has left.
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.features.secure_sums import collector
 from gradmarket.market.features.secure_sums.aggregation import Aggregation
@@ -27,7 +26,7 @@ from gradmarket.market.features.secure_sums.sum_messages import (
     UnmaskRequest,
     parse_step_message,
 )
-from gradmarket.market.terms import Address, Digest, ReplicaState
+from gradmarket.market.terms import Address, Digest, ReplicaState, domain_hash
 from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.exchange.commitments import TooEarly, TooLate

@@ -9,7 +9,6 @@ from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
 from gradmarket.market.messages import Offer
-from gradmarket.market.task_plan import Plan
 from gradmarket.market.terms import (
     AccusationState,
     Address,
@@ -20,6 +19,7 @@ from gradmarket.market.terms import (
     Hash,
     JobState,
     PanelSeatState,
+    Plan,
     ReplicaState,
     RoundState,
     TaskState,

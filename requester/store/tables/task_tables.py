@@ -6,8 +6,7 @@ from sqlalchemy import JSON, ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.messages import Offer
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
+from gradmarket.market.terms import Address, Digest, Hash, Plan, ReplicaState, TaskState
 from requester.store.tables.base import Base
 
 
@@ -150,7 +149,7 @@ class Worker(Base):
     address: Mapped[Address] = mapped_column(primary_key=True)
     payout: Mapped[Address]
     operator: Mapped[str]
-    """Its payout address where that address's key consented, else its own address (market.rules.operators)."""
+    """Its payout address where that address's key consented, else its own address (market.rules.assignment)."""
     network: Mapped[str | None]
     determinism_class: Mapped[str] = mapped_column(default="")
     memory: Mapped[int] = mapped_column(default=0, server_default="0")

@@ -9,8 +9,7 @@ from sqlalchemy import update
 
 from gradmarket.market.features.records import TaskEvidence
 from gradmarket.market.rules.replication import BEST, lies_between
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import AccusationState, JobState, TaskState
+from gradmarket.market.terms import AccusationState, JobState, Plan, TaskState
 from requester.features.audits.audit_routes import audits as audits_told
 from requester.features.records.evidence_routes import evidence_of
 from requester.features.records.record_routes import stakes_of

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.features import claims as claim_messages
 from gradmarket.market.features.claims import build_claim
 from gradmarket.market.job_parts import AuditSpec
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
-from gradmarket.market.terms import Digest, Hash, JobState, Role
+from gradmarket.market.terms import Digest, Hash, JobState, Role, blob_digest
 from gradmarket.market.wire.poll import OfferFields
 from requester.app import create_app
 from requester.features import api_tokens

@@ -11,7 +11,6 @@ import pytest
 from fastapi import HTTPException, Request
 from sqlalchemy import event
 
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Conflict, NotFound, Refused, SignatureRefused
 from gradmarket.market.features.disputes.questions import (
     HEARING_S,
@@ -30,7 +29,7 @@ from gradmarket.market.manifest import Column, Manifest, Partition
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.signing import digest_struct, sign_digest
-from gradmarket.market.terms import Digest, JobState, ReplicaState, TaskState
+from gradmarket.market.terms import Digest, JobState, ReplicaState, TaskState, blob_digest
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.hearing_messages import HearingReceipt, PublishedHearing, SignedRuling, name_dispute
 from gradmarket.market.wire.poll import hash_of

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.features.loss_change import BLIND
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.inspection import Usable, inspect_shards
 from gradmarket.market.gradient.payload import decode_shards
+from gradmarket.market.terms import blob_digest
 from gradmarket.market.wire.audit_messages import OTHER_DRAWS, AuditAnswer, LossFall, ScoreRequest
 from gradmarket.market.wire.poll import OfferFields
 from requester.features.audits import auditor_claims

@@ -12,14 +12,13 @@ from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import MachineLimits
 from gradmarket.data.pack import Cut, pack_dataset, write_dataset
 from gradmarket.data.token_rows import Text, load_text_rows
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused, RunnerFailed
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.inspection import Usable, inspect_shards
 from gradmarket.market.gradient.payload import decode_shards
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.manifest import Manifest
-from gradmarket.market.terms import Digest
+from gradmarket.market.terms import Digest, blob_digest
 from gradmarket.market.wire.poll import FaultKind
 from gradmarket.runner import Runner
 from graphdoc.encoding import canonical

@@ -12,14 +12,13 @@ import pytest
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import MachineLimits
 from gradmarket.data.pack import Cut, pack_dataset, write_dataset
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.private.holder_budget import compute_epsilon
 from gradmarket.market.features.private.row_budget import compute_row_rate, count_affordable_uses
 from gradmarket.market.features.private.sampled_privacy import SampledSteps, compute_sampled_epsilon
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.manifest import Manifest
-from gradmarket.market.terms import Digest, Hash
+from gradmarket.market.terms import Digest, Hash, blob_digest
 from gradmarket.runner import Runner
 from graphdoc.encoding import canonical
 from tests.lanes import FULL, leave_to_full

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from gradmarket.data.pack import Cut, Packed, pack_dataset
-from gradmarket.market.digests import blob_digest
-from gradmarket.market.terms import Digest, JobState, ReplicaState
+from gradmarket.market.terms import Digest, JobState, ReplicaState, blob_digest
 from graphdoc import tensors
 from graphdoc.export import export_module
 from graphdoc.figures import Published

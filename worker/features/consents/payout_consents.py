@@ -1,7 +1,7 @@
 """Consents of payout keys: signed here or elsewhere, stored as files, and sent to the market of their contract.
 
 A payout address whose key consents is the operator of its workers, which then share one record
-(market.rules.operators). A worker that merely pays out to an address needs no consent.
+(market.rules.assignment). A worker that merely pays out to an address needs no consent.
 """
 
 from collections.abc import Iterable

@@ -22,7 +22,6 @@ from contracts.stakes import CaseStage, OnChainCase
 from gradmarket.client.transport import keep_trying_for
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
-from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.fields import AddressField, DeferredModel, HashField, first_fault
 from gradmarket.market.job import Publication
@@ -32,7 +31,7 @@ from gradmarket.market.rules.classes import list_checked_classes
 from gradmarket.market.rules.proof import Fault, OfferScope, is_signed_by
 from gradmarket.market.signing import Domain, digest_struct
 from gradmarket.market.stakes import compute_accusation_event
-from gradmarket.market.terms import Address, Digest, Hash, JobId
+from gradmarket.market.terms import Address, Digest, Hash, JobId, blob_digest
 from gradmarket.market.wire.evidence import PublishedAudit, PublishedBallot, PublishedEvidence
 from gradmarket.market.wire.hearing_messages import SignedRuling, name_dispute
 from gradmarket.market.wire.poll import hash_of

@@ -21,8 +21,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from gradmarket.market.digests import domain_hash
-from gradmarket.market.terms import Hash
+from gradmarket.market.terms import Hash, domain_hash
 
 WHOLE: Final = 2**256
 

@@ -30,7 +30,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from gradmarket.market.rules.assignment import Party
-from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import Plan
 
 OPERATORS: Final = 3
 LINKS: Final = ("worker", "operator", "payout")

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.log.merkle import HASH_BYTES, count_levels
-from gradmarket.market.terms import Address, Hash
+from gradmarket.market.terms import Address, Hash, domain_hash
 from gradmarket.market.wire import ReplicaField, Wire
 from gradmarket.market.wire.hearing_messages import Asked, PutInHearing, SaidHeaders
 from graphdoc.encoding import Bytes

@@ -17,8 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from gradmarket.market.digests import domain_hash
-from gradmarket.market.terms import Hash, Units
+from gradmarket.market.terms import Hash, Units, domain_hash
 
 MOST_VALUES: Final = 4000
 """The most groups that are measured in a round."""

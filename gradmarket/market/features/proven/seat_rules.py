@@ -43,11 +43,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from gradmarket.market.digests import domain_hash
 from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.assignment import Party, is_same_party
 from gradmarket.market.rules.replication.proven import SHARE
-from gradmarket.market.terms import Address, Hash
+from gradmarket.market.terms import Address, Hash, domain_hash
 
 TERM: Final = 100
 """Rounds after which a worker's number in the crew is drawn anew."""

@@ -9,7 +9,7 @@ import numpy as np
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.accumulate import FEW, MAX_ADDENDS, Accumulator, quick_mean
-from gradmarket.market.gradient.aggregators import Band, Stack
+from gradmarket.market.gradient.aggregators import Stack
 from gradmarket.market.gradient.aggregators._columns import size_of
 from gradmarket.market.gradient.arrays import Vector, iterate_chunks
 
@@ -27,22 +27,28 @@ class Settings(aggregators.Settings):
 
 
 def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]:  # noqa: ARG001
+    # the sums' memory is kept between shards: fresh memory pages cost more time than the sums
     warm: dict[object, Accumulator] = {}
     return (_compute_shard_mean(stack, warm) for stack in stacks)
 
 
 def _compute_shard_mean(stack: Stack, warm: dict[object, Accumulator]) -> Vector:
-    """Returns the mean of a shard.
-
-    `warm` keeps the sums' memory between shards: fresh memory pages cost more time than the sums.
-    """
     merged, rows = np.empty(size_of(stack), np.float32), stack.rows()
     first = list(islice(rows, TOGETHER))
     if len(first) < TOGETHER:
         for band in stack.bands:
             _write_small_mean([row[band.part] for row in first], band.bound, stack.addends, merged[band.part])
         return merged
-    sums = [(part, _prepare_accumulator(stack, band, part, warm)) for band, part in _split_bands(stack)]
+    sums = list[tuple[slice, Accumulator]]()
+    for band in stack.bands:
+        start, stop, _ = band.part.indices(band.part.stop)
+        for piece in iterate_chunks(stop - start, COLUMNS):
+            part = slice(start + piece.start, start + piece.stop)
+            place = (part.start, part.stop, band.bound, stack.addends)
+            if place not in warm:
+                warm[place] = Accumulator(part.stop - part.start, band.bound, stack.addends)
+            warm[place].clear()
+            sums.append((part, warm[place]))
     for group in chain([first], iter(lambda: list(islice(rows, TOGETHER)), [])):
         for part, total in sums:
             total.extend([row[part] for row in group])
@@ -59,19 +65,3 @@ def _write_small_mean(rows: Sequence[Vector], bound: float, addends: int, merged
         total = Accumulator(part.stop - part.start, bound, addends)
         total.extend([row[part] for row in rows])
         merged[part] = total.mean()
-
-
-def _split_bands(stack: Stack) -> Iterator[tuple[Band, slice]]:
-    for band in stack.bands:
-        start, stop, _ = band.part.indices(band.part.stop)
-        yield from (
-            (band, slice(start + part.start, start + part.stop)) for part in iterate_chunks(stop - start, COLUMNS)
-        )
-
-
-def _prepare_accumulator(stack: Stack, band: Band, part: slice, warm: dict[object, Accumulator]) -> Accumulator:
-    place = (part.start, part.stop, band.bound, stack.addends)
-    if place not in warm:
-        warm[place] = Accumulator(part.stop - part.start, band.bound, stack.addends)
-    warm[place].clear()
-    return warm[place]

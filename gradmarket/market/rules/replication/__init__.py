@@ -26,8 +26,7 @@ from typing import Any, Final, Protocol, cast
 from pydantic import Field, model_validator
 
 from gradmarket.market.fields import Part
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import DOUBT, Digest
+from gradmarket.market.terms import DOUBT, Digest, Plan
 from graphdoc import plugins
 
 

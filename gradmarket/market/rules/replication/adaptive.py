@@ -17,8 +17,7 @@ from pydantic import Field
 
 from gradmarket.market.rules import replication
 from gradmarket.market.rules.replication import STRANGER, Lead, fixed
-from gradmarket.market.task_plan import Plan
-from gradmarket.market.terms import DOUBT
+from gradmarket.market.terms import DOUBT, Plan
 
 ALONE: Final = False
 

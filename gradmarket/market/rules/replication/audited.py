@@ -10,7 +10,7 @@ from pydantic import Field
 
 from gradmarket.market.fields import Part
 from gradmarket.market.rules.replication import STRANGER, Lead
-from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import Plan
 
 ALONE: Final = True
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from gradmarket.market.rules import replication
 from gradmarket.market.rules.replication import STRANGER, Lead
-from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import Plan
 
 ALONE: Final = False
 

@@ -14,7 +14,7 @@ from gradmarket.market.fields import Part
 from gradmarket.market.rules import replication
 from gradmarket.market.rules.overlap import ROUNDS_BEHIND
 from gradmarket.market.rules.replication import STRANGER, Lead
-from gradmarket.market.task_plan import Plan
+from gradmarket.market.terms import Plan
 
 ALONE: Final = False
 PROOF: Final = 16
