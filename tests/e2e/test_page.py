@@ -36,32 +36,15 @@ pytestmark = needs_chromium
 
 @dataclass(frozen=True)
 class Watched:
-    """A market whose job runs to its end while the tests look at it."""
+    """A market whose job runs to its end while the tests look at it, and its page, opened before the job ran."""
 
     url: str
     token: str
     job: str
+    shown: Page
 
     def state(self) -> str:
         return str(httpx.get(f"{self.url}/v1/jobs/{self.job}").json()["state"])
-
-
-@pytest.fixture(scope="module")
-def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    folder = tmp_path_factory.mktemp("page")
-    children = DemoProcesses(folder / "logs")
-    served = service.start_service(children, folder / "service")
-    try:
-        token = (served.data / "keys" / "token").read_text().strip()
-        spec = {**JOB, **SURE, "name": NAME, "rounds": 2, "stop": []}
-        with run_workers(served.place.url, folder / "workers", CAST, children.end):
-            wait_until(lambda: ALL_ASK in httpx.get(f"{served.place.url}/metrics").text)
-            posted = httpx.post(f"{served.place.url}/v1/jobs", json=spec, headers={"Authorization": f"Bearer {token}"})
-            posted.raise_for_status()
-            yield Watched(served.place.url, token, posted.json()["id"])
-    finally:
-        children.end()
-        service.stop_chain(folder / "service")
 
 
 @pytest.fixture(scope="module")
@@ -88,16 +71,40 @@ def page(browser: Browser, **how: Any) -> Iterator[Page]:
     assert faults == []
 
 
-def test_a_job_is_watched_live_until_its_end(market: Watched, browser: Browser) -> None:
-    with page(browser) as shown:
-        shown.goto(f"{market.url}/jobs/{market.job}")
-        expect(shown.locator("#link")).to_have_text("live")
-        expect(shown.locator("td.accepted").first).to_be_attached()
-        expect(shown.locator("td.rejected").first).to_be_attached()
-        expect(shown.locator(".state")).to_have_text("finished")
-        expect(shown.locator("#curve canvas")).to_be_visible()
-        expect(shown.get_by_text("2 of 2 rounds done")).to_be_visible()
-        expect(shown.get_by_text("The job is finished.")).to_be_visible()
+@pytest.fixture(scope="module")
+def market(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Watched]:
+    folder = tmp_path_factory.mktemp("page")
+    children = DemoProcesses(folder / "logs")
+    served = service.start_service(children, folder / "service")
+    try:
+        token = (served.data / "keys" / "token").read_text().strip()
+        spec = {**JOB, **SURE, "name": NAME, "rounds": 2, "stop": []}
+        jobs = f"{served.place.url}/v1/jobs"
+        with httpx.Client(headers={"Authorization": f"Bearer {token}"}) as requester, page(browser) as shown:
+            job = requester.post(jobs, json=spec).raise_for_status().json()["id"]
+            watched = Watched(served.place.url, token, job, shown)
+            wait_until(lambda: watched.state() == "running")
+            requester.post(f"{jobs}/{job}/pause").raise_for_status()
+            shown.goto(f"{watched.url}/jobs/{job}")
+            expect(shown.locator("#link")).to_have_text("live")
+            with run_workers(watched.url, folder / "workers", CAST, children.end):
+                wait_until(lambda: ALL_ASK in httpx.get(f"{watched.url}/metrics").text)
+                requester.post(f"{jobs}/{job}/resume").raise_for_status()
+                yield watched
+    finally:
+        children.end()
+        service.stop_chain(folder / "service")
+
+
+def test_a_job_is_watched_live_until_its_end(market: Watched) -> None:
+    """Its page was opened before the job ran, and nothing loads it again."""
+    shown = market.shown
+    expect(shown.locator("td.accepted").first).to_be_attached()
+    expect(shown.locator("td.rejected").first).to_be_attached()
+    expect(shown.locator(".state")).to_have_text("finished")
+    expect(shown.locator("#curve canvas")).to_be_visible()
+    expect(shown.get_by_text("2 of 2 rounds done")).to_be_visible()
+    expect(shown.get_by_text("The job is finished.")).to_be_visible()
 
 
 def test_the_browser_proves_a_gradients_story(market: Watched, browser: Browser) -> None:
