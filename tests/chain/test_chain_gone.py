@@ -14,7 +14,7 @@ from contracts.local import LocalChain
 from contracts.processes import has_process_ended
 from gradmarket.market.terms import ReplicaState
 from requester.chain.chain_worker import ChainWorker
-from requester.features.explanations import job_waits
+from requester.features import explanations
 from requester.store.tables import Job, Task
 from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import PRICE, ChainFixture
@@ -48,7 +48,7 @@ def kill(chain: LocalChain) -> None:
 
 def find_reason(chain_fixture: ChainFixture, job_id: str) -> str:
     with chain_fixture.chain.reading() as reader:
-        return job_waits.why_waiting(reader, reader.get_one(Job, job_id), chain_fixture.clock())
+        return explanations.why_waiting(reader, reader.get_one(Job, job_id), chain_fixture.clock())
 
 
 def wait_for_the_state(chain: LocalChain) -> None:

@@ -21,7 +21,7 @@ from gradmarket.network.chain_errors import ContractRefused
 from requester.chain import chain_worker, sender, settlement_batches
 from requester.chain.chain_context import TransactionKind, TransactionState
 from requester.chain.chain_worker import ChainWorker
-from requester.features.explanations.job_waits import chain_trouble
+from requester.features.explanations import chain_trouble
 from requester.features.reconcile import undo_outcome
 from requester.store.tables import Transaction
 from tests.chain.chain_fixture import ChainFixture, busy, check, wait_until_mined

@@ -12,7 +12,7 @@ from gradmarket.market.rules.assignment import window_s
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester import engine
 from requester.exchange import outbox
-from requester.features.explanations import job_waits
+from requester.features import explanations
 from requester.moves.candidates import is_asking
 from requester.stages import assign
 from requester.store import earned_rows, newcomers, unheard, workers
@@ -522,7 +522,7 @@ def test_a_worker_is_at_work_while_it_holds_a_lease(new_market) -> None:  # type
 
     def is_at_work() -> bool:
         with market.context.reading() as reader:
-            return job_waits.any_in_flight(reader, everybody)
+            return explanations.any_in_flight(reader, everybody)
 
     assert not is_at_work()
     market.gather()

@@ -8,9 +8,9 @@ from sqlalchemy import select
 from gradmarket.market.features.audits import class_checks
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
+from requester.features import explanations
 from requester.features.audits import audited_classes
 from requester.features.audits.audit_tables import AuditedClass
-from requester.features.explanations import job_waits
 from requester.store import workers
 from requester.store.tables import Job, Task, Worker
 from tests.features.audits.test_audits import clean_parameters
@@ -30,7 +30,7 @@ LIE = scaled(3.0)
 
 def described(market: MarketFixture) -> str:
     with market.reading() as reader:
-        return job_waits.describe_checks(reader, reader.get_one(Job, market.job), market.clock())
+        return explanations.describe_checks(reader, reader.get_one(Job, market.job), market.clock())
 
 
 def test_a_voted_job_with_an_audit_names_the_missing_auditor(new_market: NewMarket) -> None:

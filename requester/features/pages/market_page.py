@@ -11,7 +11,7 @@ from gradmarket.market.fields import TAG_OR_NONE, DeferredModel
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import Printable
 from requester.context import Context
-from requester.features.explanations import job_waits
+from requester.features import explanations
 from requester.features.pages import overview
 from requester.features.pages.measured import PageMeasures, load_page_measures
 from requester.store import jobs
@@ -93,7 +93,7 @@ def build_market_page(
         totals=totals,
         classes=[(name, count) for name, count in overview.count_present_classes(reader, context.clock())],
         jobs=[_build_job_line(token, job, known[job.id]) for job in shown],
-        trouble=job_waits.chain_trouble(reader),
+        trouble=explanations.chain_trouble(reader),
         query=query,
         number=number,
         first=first,

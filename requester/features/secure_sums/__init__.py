@@ -13,7 +13,7 @@ from gradmarket.market.manifest import Manifest
 from gradmarket.market.terms import Address
 from requester.context import Context
 from requester.feature import Feature
-from requester.features.secure_sums import secure_routes, secure_steps, sum_rows, unmask
+from requester.features.secure_sums import secure_routes, secure_steps, sum_rows
 from requester.features.secure_sums.secure_tables import SecureSum
 from requester.model_runner import PublishedModel
 from requester.store.round_sum import RoundSum
@@ -50,7 +50,7 @@ _SURVIVORS: Final = select(SecureSum.survivors).where(
 class SecureSumsFeature(Feature):
     name = "secure_sums"
     needs = ("private",)
-    stages = (unmask,)
+    stages = (secure_steps,)
     routers = (secure_routes.router,)
     round_sum = MaskedSum()
 

@@ -1,5 +1,6 @@
-"""Ends the steps of a round's secure aggregation, and takes the masks off its sum (rules: market.features.secure_sums).
+"""The stage that ends the steps of a round's secure aggregation, and takes the masks off its sum.
 
+The rules are in market.features.secure_sums.
 A step ends when all its messages have come, or when its time is over: holders that are missing then have dropped out. A
 round without an obtainable sum begins anew as long as no holder has received the set of survivors, and never after
 that: each signs one set a round. It then waits for the survivors, and pauses the job where none of them may answer.
@@ -26,7 +27,7 @@ from gradmarket.market.features.secure_sums.sum_messages import (
 )
 from gradmarket.market.gradient.codecs import fp32
 from gradmarket.market.gradient.payload import encode_payload, unflatten_vector
-from gradmarket.market.terms import Digest, JobState
+from gradmarket.market.terms import Digest, JobState, RoundState
 from requester.context import Context
 from requester.features.secure_sums import sum_rows
 from requester.features.secure_sums.secure_tables import SecureSum
@@ -34,7 +35,8 @@ from requester.features.secure_sums.sum_rows import MASKED, SUMMED, sum_topic
 from requester.moves import blob_cleanup
 from requester.store import jobs, unneeded
 from requester.store.facts import layout_of
-from requester.store.locks import lock_row
+from requester.store.locks import hold_named_lock, lock_row
+from requester.store.ready_rows import limited
 from requester.store.tables import Job, Task
 from requester.store.work import RowReader, Work, record_event
 
@@ -242,3 +244,30 @@ def _await_answers(context: Context, work: Work, job: Job, row: SecureSum, why: 
     else:
         row.due_at = None
         _pause_job(work, job, STUCK.format(row.round, why), now)
+
+
+TOPIC = "unmask"
+
+
+def ready(reader: RowReader, now: float) -> Sequence[str]:
+    return limited(list(dict.fromkeys([*sum_rows.list_due_jobs(reader, now), *sum_rows.jobs_over(reader)])))
+
+
+def run(context: Context, job_id: str) -> float | None:
+    with hold_named_lock(context.sessions, f"{TOPIC} {job_id}") as mine:
+        if not mine:
+            return context.settings.sweep_s
+        forget_closed_sums(context, job_id)
+        with context.reading() as reader:
+            due = job_id in sum_rows.list_due_jobs(reader, context.clock())
+            row = sum_rows.first_under_way(reader, job_id)
+            begun = None if row is None else sum_rows.of_round(reader, job_id, row.number)
+        if not due or row is None or row.state != RoundState.OPEN:
+            return None
+        if begun is None:
+            return None if begin_aggregation(context, job_id) else context.settings.sweep_s
+        if begun.step == SUMMED - 1:
+            unmask_sum(context, job_id, begun.id)
+        else:
+            end_step(context, job_id, begun.id)
+        return None

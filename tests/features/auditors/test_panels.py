@@ -29,12 +29,12 @@ from gradmarket.market.wire.poll import hash_of
 from gradmarket.public_audit.panel_proof import find_panel_faults
 from gradmarket.sealing import OpenedAnswers
 from requester.app import create_app
+from requester.features import explanations
 from requester.features.auditors import panel_exchange
 from requester.features.auditors.panel_rows import PanelSeat
 from requester.features.audits import auditor_claims
 from requester.features.audits.audit_views import view_audit
 from requester.features.audits.auditor_claims import Claimed
-from requester.features.explanations import job_waits
 from requester.features.log import leaf_rows
 from requester.features.records.evidence_routes import evidence_of
 from requester.store import identities, stored_times
@@ -166,7 +166,7 @@ def test_a_newcomer_s_answer_that_a_lone_auditor_keeps_from_being_settled_is_exp
     market.until(lambda: market.task().state == TaskState.REFERRED)
     ann.sit(claimed(ann))
     assert not market.why_waiting(), "auditors take their time"
-    market.lapse(job_waits.IDLE_S + 1.0)
+    market.lapse(explanations.IDLE_S + 1.0)
     assert market.why_waiting() == (
         "answers wait for a panel of auditors of separate operators (gradmarket auditor run)"
     )

@@ -8,9 +8,9 @@ import pytest
 from gradmarket.market.rules.assignment import Idle, Reason
 from gradmarket.market.terms import AuditState, JobState
 from gradmarket.market.wire.poll import LeaseReturn
+from requester.features import explanations
 from requester.features.audits.audit_tables import Audit
-from requester.features.explanations import lease_reasons
-from requester.features.explanations.lease_reasons import LeaseReason
+from requester.features.explanations import LeaseReason
 from requester.store.strikes import StrikeChange, change_strikes
 from requester.store.tables import Account, Job, Replica, Reputation, Trouble, Worker
 from tests.features.private.test_private_jobs import holder, listed
@@ -39,7 +39,7 @@ def gives(kind: Reason | Idle, words: str = "") -> Callable[[State], State]:
 
 def explain(market: MarketFixture, worker: SimWorker) -> LeaseReason:
     with market.reading() as reader:
-        return lease_reasons.find_lease_reason(reader, worker.address, market.clock())
+        return explanations.find_lease_reason(reader, worker.address, market.clock())
 
 
 def change(market: MarketFixture, table: type[Any], key: object, **values: Any) -> None:
@@ -391,4 +391,4 @@ def test_a_job_that_the_worker_serves_gives_the_reason(new_market: NewMarket) ->
 
 @pytest.mark.parametrize(("seconds", "words"), [(119.0, "119 s"), (120.0, "2 min"), (5400.0, "90 min")])
 def test_a_time_is_in_seconds_below_two_minutes(seconds: float, words: str) -> None:
-    assert lease_reasons.describe_seconds(seconds) == words
+    assert explanations.describe_seconds(seconds) == words

@@ -17,8 +17,8 @@ from gradmarket.market.wire.audit_messages import LARGEST_FALL, AuditAnswer, Los
 from requester import dataset
 from requester.features.audits import audit_draws, auditor_claims
 from requester.features.audits.audit_routes import audits as audits_told
+from requester.features.loss_change import UNCLEARED
 from requester.features.loss_change.scores import Score
-from requester.features.loss_change.scoring import UNCLEARED
 from requester.store.tables import Account, Reputation
 from tests.features.loss_change.market_scorer import Scorer
 from tests.kit.behaviour import HONEST, NOISE, SIGN_FLIP, Behaviour
