@@ -1,9 +1,9 @@
-"""Numbers that determine a shape and that torch's shape rules do not check."""
+"""Numbers that determine a shape and that torch's shape rules do not check: lengths, counts and borders."""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from graphdoc.conditions.condition_rules import Conditions, repeat_condition
+from graphdoc.conditions.condition_rules import Conditions, check_has_elements, repeat_condition
 from graphdoc.conditions.indexing_conditions import place_of
 from graphdoc.document.arguments import refuse_unless
 
@@ -50,7 +50,32 @@ def _check_repeats(arguments: Sequence[Any]) -> None:
     refuse_unless(output_size is None or output_size == length * repeats, "the size that it says is not its own")
 
 
+def _check_constant_pad(arguments: Sequence[Any]) -> None:
+    """(tensor, pairs from the last dimension on, …): a negative side cuts, but leaves something."""
+    tensor, sides = arguments[:2]
+    refuse_unless(len(sides) % 2 == 0 and len(sides) // 2 <= len(tensor.shape), "its sides are no pairs of dimensions")
+    for before, after, size in zip(sides[::2], sides[1::2], reversed(tensor.shape), strict=False):
+        refuse_unless(min(before, after) >= -size, "a side is cut by more than there is")
+        refuse_unless(size + before + after >= 0, "a dimension is cut to less than nothing")
+
+
+def _check_pad(arguments: Sequence[Any]) -> None:
+    tensor, sides, mode, value = arguments
+    _check_constant_pad(arguments)
+    if mode == "constant":
+        return
+    refuse_unless(value is None or value == 0, "a value where the border is copied")
+    check_has_elements(tensor, "its tensor")
+    refuse_unless(len(sides) in (2, 4, 6) and len(tensor.shape) - len(sides) // 2 in (1, 2), "its sides are no image's")
+    for before, after, size in zip(sides[::2], sides[1::2], reversed(tensor.shape), strict=False):
+        most = {"reflect": size - 1, "circular": size}.get(mode)
+        refuse_unless(min(before, after) >= 0, "a side is negative where the border is copied")
+        refuse_unless(most is None or max(before, after) <= most, "a side is longer than what is copied")
+
+
 CONDITIONS: Final[Conditions] = {
+    "pad.default": _check_pad,
+    "constant_pad_nd.default": _check_constant_pad,
     "repeat_interleave.self_int": _check_repeats,
     "creation.full": _check_sizes,
     "split.Tensor": _check_part_length,
