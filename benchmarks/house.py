@@ -25,7 +25,7 @@ PLUGINS: Final = {
     "gradmarket/market/gradient/aggregators": "mean",
     "gradmarket/market/gradient/codecs": "fp32",
     "gradmarket/market/gradient/optimizers": "sgd",
-    "gradmarket/market/model/arguments": "",
+    "gradmarket/market/arguments": "",
     "gradmarket/market/rules/pricing": "fixed",
     "gradmarket/market/rules/replication": "fixed",
     "gradmarket/market/rules/verifiers": "exact",

@@ -23,7 +23,7 @@ from gradmarket.market.step import GradientStep
 from gradmarket.market.wire.audit_messages import OTHER_DRAWS
 from gradmarket.ready_data.digits import load_table
 from gradmarket.runner.architectures import cnn, gpt, mlp
-from gradmarket.runner.compute import compute_step
+from gradmarket.runner.steps import compute_step
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import compute_classification_loss, next_token, publish_module
 from graphdoc.document.schema import parse_document

@@ -35,9 +35,9 @@ from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload_layout import Layout, build_layout
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe
 from gradmarket.market.gradient.round_update import build_model_state
-from gradmarket.market.model.sampling import draw_shuffled_rows
+from gradmarket.market.sampling import draw_shuffled_rows
 from gradmarket.market.step import LocalStep
-from gradmarket.runner.compute import compute_step
+from gradmarket.runner.steps import compute_step
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document
 from graphdoc.encoding import Bytes

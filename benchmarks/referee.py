@@ -21,10 +21,10 @@ from gradmarket.market.features.disputes.questions import LENGTH, count_question
 from gradmarket.market.features.log.merkle import HASH_BYTES, count_levels
 from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.runner.architectures import gpt
-from gradmarket.runner.compute import compute_step
 from gradmarket.runner.features.disputes.traced.course import PlanCourse, redo_operation
 from gradmarket.runner.features.disputes.traced.plan import Slot, TaskOperation
 from gradmarket.runner.features.disputes.traced.run import trace_task
+from gradmarket.runner.steps import compute_step
 from graphdoc.document.publish import next_token, publish_module
 from graphdoc.tracing.packed import digest_packed
 from tests.kit.traced import SEED, SmallTask, parse_step

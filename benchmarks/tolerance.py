@@ -22,7 +22,7 @@ from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.step import GradientStep
 from gradmarket.runner.architectures import cnn, mlp
-from gradmarket.runner.compute import compute_step
+from gradmarket.runner.steps import compute_step
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import compute_classification_loss, publish_module
 from graphdoc.document.schema import parse_document

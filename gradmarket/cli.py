@@ -42,8 +42,8 @@ COMMANDS: Final = {
     "wallet": ("worker.cli", "wallet_app", "A worker's key and its earnings."),
     "chain": ("gradmarket.commands.chain", "app", "The chain that holds the money."),
     "simulate": ("gradmarket.commands.simulate", "simulate", "A market in miniature: the gains of attacks."),
-    "settings": ("gradmarket.commands.settings", "settings", "Every setting, its default and its meaning."),
-    "errors": ("gradmarket.commands.errors", "errors", "Every kind of error of the API, and its remedy."),
+    "settings": ("gradmarket.commands.reference", "settings", "Every setting, its default and its meaning."),
+    "errors": ("gradmarket.commands.reference", "errors", "Every kind of error of the API, and its remedy."),
     "backup": (
         "gradmarket.commands.features.backup",
         "backup",

@@ -6,7 +6,7 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import LinkedData, PrivateData
 from gradmarket.market.manifest import Manifest, Partition, parse_manifest
-from gradmarket.market.model.sampling import list_training_partitions
+from gradmarket.market.sampling import list_training_partitions
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire.audit_messages import OTHER_DRAWS
 from gradmarket.network.environment import path_of

@@ -47,7 +47,7 @@ NEEDS = {
     "service": [*BASE, "requester.cli", "requester.features.many_machines.queue", "requester.wiring",
                 "requester.stages.aggregate", "gradmarket.runner.publishing", "gradmarket.commands.features.backup",
                 "gradmarket.commands.doctor", "gradmarket.commands.chain", "gradmarket.ready_data.digits",
-                "gradmarket.commands.settings", "gradmarket.commands.errors", "gradmarket.commands.migrate",
+                "gradmarket.commands.reference", "gradmarket.commands.migrate",
                 "gradmarket.market.features.secure_sums.collector"],
 }  # fmt: skip
 

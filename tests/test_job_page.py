@@ -32,7 +32,7 @@ def test_every_field_has_a_meaning_and_every_link_leads_somewhere() -> None:
     assert len(re.findall(r"^- `\w+` \(.+\): \S", job, re.MULTILINE)) == len(re.findall(r"^- ", job, re.MULTILINE)) > 25
     heads = {head.lower() for head in re.findall(r"^### `?(\w+)`?$", text, re.MULTILINE)}
     assert set(re.findall(r"\(#(\w+)\)", text)) <= heads
-    for name in plugins.list_plugin_names("gradmarket.market.model.arguments"):
+    for name in plugins.list_plugin_names("gradmarket.market.arguments"):
         assert f"### `{name}`" in text
 
 

@@ -104,13 +104,13 @@ MARKET_LAYERS: Final = (
     "gradient",
     "rules",
     "job job_parts job_fields step stakes manifest",
-    "model views admissible features",
+    "sampling arguments views admissible features",
 )
 """Folders and modules of `gradmarket.market`, the lowest first: a module imports of its own layer and of lower ones.
 
 terms: names, numbers and signatures. wire: messages. gradient: arithmetic of answers.
 rules: drawing, paying and judging workers; they take values. job, data: a requester's posts, judged by rules.
-model, views, admissible: computing, showing and refusing a job.
+sampling, arguments, views, admissible: computing, showing and refusing a job.
 """
 
 HEIGHTS: Final = {"requester": REQUESTER, "worker": WORKER}
@@ -163,7 +163,7 @@ PLUGINS: Final = (
     "gradmarket.market.gradient.codecs",
     "gradmarket.market.gradient.optimizers",
     "gradmarket.runner.architectures",
-    "gradmarket.market.model.arguments",
+    "gradmarket.market.arguments",
     "graphdoc.operators",
     "gradmarket.runner.steps",
     "gradmarket.market.rules.pricing",
@@ -525,7 +525,7 @@ BROKEN: Final = {
         against_market_layers,
     ),
     "job from rules": ("gradmarket.market.rules.x", "from gradmarket.market.job import JobSpec", against_market_layers),
-    "model from job": ("gradmarket.market.job", "import gradmarket.market.model.sampling", against_market_layers),
+    "sampling from job": ("gradmarket.market.job", "import gradmarket.market.sampling", against_market_layers),
     "rules from gradient": (
         "gradmarket.market.gradient.x",
         "from gradmarket.market.rules import row_weights",

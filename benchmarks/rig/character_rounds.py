@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from examples.character import LENGTH, sources, windows
+from gradmarket.market import sampling
 from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.gradient.arrays import Arrays
@@ -24,12 +25,11 @@ from gradmarket.market.gradient.payload_layout import Layout, build_layout
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe
 from gradmarket.market.gradient.round_update import ModelState, build_model_state
 from gradmarket.market.job_parts import Downlink, FirstUpdates
-from gradmarket.market.model import sampling
 from gradmarket.market.rules import overlap
 from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.step import Schedule, Step
 from gradmarket.runner.architectures import gpt
-from gradmarket.runner.compute import compute_step
+from gradmarket.runner.steps import compute_step
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import publish_module
 from graphdoc.document.schema import parse_document

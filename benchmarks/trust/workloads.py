@@ -14,13 +14,13 @@ from blake3 import blake3
 from torch import Tensor, nn
 
 from benchmarks.size import sized
+from gradmarket.market import sampling
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.payload_layout import build_layout
-from gradmarket.market.model import sampling
 from gradmarket.market.step import GradientStep
 from gradmarket.ready_data.digits import load_table
 from gradmarket.runner.architectures import cnn, gpt
-from gradmarket.runner.compute import compute_step
+from gradmarket.runner.steps import compute_step
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import Loss, compute_classification_loss, publish_module
 from graphdoc.document.schema import parse_document

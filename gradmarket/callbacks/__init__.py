@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final, Protocol
 
-from gradmarket.client.events import ServerSentEvent
+from gradmarket.client.transport import ServerSentEvent
 from gradmarket.market.views.job_views import JobView
 
 RECORDERS: Final = {"MLflow": "mlflow", "TensorBoard": "tensorboard", "WeightsAndBiases": "wandb"}

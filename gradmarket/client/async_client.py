@@ -33,7 +33,6 @@ from gradmarket.client.client_errors import (
     Silence,
     parse_problem,
 )
-from gradmarket.client.events import ServerSentEvent
 from gradmarket.client.requester_client import (
     LEDGER_PAGE,
     UPLOAD,
@@ -56,6 +55,7 @@ from gradmarket.client.transport import (
     AnyPage,
     Open,
     Patience,
+    ServerSentEvent,
     _build_unreachable,
     _parse_answer,
     build_timeout,

@@ -15,16 +15,17 @@ from blake3 import blake3
 from pydantic import BaseModel
 
 from gradmarket.client.client_errors import Damaged, ServiceProblem, Silence
-from gradmarket.client.events import ServerSentEvent, parse_events
 from gradmarket.client.transport import (
     CHUNK,
     CONNECT_S,
     Answer,
     Patience,
+    ServerSentEvent,
     ServiceTransport,
     build_item_path,
     build_timeout,
     open_response,
+    parse_events,
 )
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import Publication

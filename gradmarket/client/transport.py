@@ -3,10 +3,11 @@
 A newer service may answer with more fields than this version knows: they are ignored.
 """
 
+import json
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, TypeVar
@@ -268,3 +269,23 @@ def open_response(url: str, streamed: AbstractContextManager[httpx.Response]) ->
 
 def _build_unreachable(url: str, error: ServiceUnreachable | ServiceProblem) -> ServiceUnreachable:
     return error if isinstance(error, ServiceUnreachable) else ServiceUnreachable(f"{url}: {error}")
+
+
+@dataclass(frozen=True)
+class ServerSentEvent:
+    id: int
+    kind: str
+    body: dict[str, Any]
+
+
+def parse_events(lines: Iterable[str]) -> Iterator[ServerSentEvent]:
+    """Yields the events of the stream's lines; skips comments, which keep the connection open."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name:
+            fields[name] = value.removeprefix(" ")
+        elif not line:
+            if "data" in fields:
+                yield ServerSentEvent(int(fields["id"]), fields["event"], json.loads(fields["data"]))
+            fields = {}

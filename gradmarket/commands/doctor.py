@@ -18,7 +18,7 @@ from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.commands import checkup
 from gradmarket.commands.checkup import CheckResult
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, print_json
-from gradmarket.commands.settings import KINDS, list_setting_rows
+from gradmarket.commands.reference import KINDS, list_setting_rows
 from gradmarket.compute.card_checks import check_cards
 from gradmarket.endpoint import Endpoint, data_folder
 from gradmarket.endpoint import find_endpoint as find_place

@@ -8,8 +8,7 @@ from typing import Final
 from gradmarket.callbacks import Callback, figures_of
 from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
-from gradmarket.client.events import ServerSentEvent
-from gradmarket.client.transport import BUSY, FIRST_PAUSE_S, LONGEST_PAUSE_S
+from gradmarket.client.transport import BUSY, FIRST_PAUSE_S, LONGEST_PAUSE_S, ServerSentEvent
 from gradmarket.market.errors import MarketError
 from gradmarket.market.printable import replace_controls
 from gradmarket.market.terms import JobState

@@ -26,7 +26,7 @@ string. Brackets hold what a field takes and its default; a field without one is
 stands in. An interval like [0, 1) lacks its end at the round bracket.
 """
 PLUGINS: Final = {
-    "Architectures": ("gradmarket.market.model.arguments", '`"model": {"architecture": NAME, "arguments": {…}}`'),
+    "Architectures": ("gradmarket.market.arguments", '`"model": {"architecture": NAME, "arguments": {…}}`'),
     "Optimizers": ("gradmarket.market.gradient.optimizers", '`"optimizer": {"name": NAME, "lr": …, …}`'),
     "Aggregators": ("gradmarket.market.gradient.aggregators", '`"aggregator": {"name": NAME, …}`'),
     "Price rules": ("gradmarket.market.rules.pricing", '`"price": {"name": NAME, …}`, or an amount for `fixed`'),

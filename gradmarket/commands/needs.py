@@ -11,7 +11,7 @@ from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry, paylo
 from gradmarket.market.gradient.published_update import update_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.manifest import Manifest
-from gradmarket.market.model.sampling import layout_in, list_training_partitions
+from gradmarket.market.sampling import layout_in, list_training_partitions
 from gradmarket.market.step import LocalStep
 from gradmarket.runner import DocumentInfo
 from gradmarket.runner.task_cost import compute_task_cost, count_moments

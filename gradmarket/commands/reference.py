@@ -1,9 +1,10 @@
-"""`gradmarket settings`: a list of every setting of the service and of a worker, generated from the code."""
+"""`gradmarket settings` and `gradmarket errors`: pages of reference that are made from the code."""
 
 import json
 import types
 import typing
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,12 +14,13 @@ from pydantic_settings import BaseSettings
 from gradmarket.commands.edge import JsonOption, print_json
 from gradmarket.field_docs import parse_docstrings
 from gradmarket.terminal import echo_text
+from requester.api.problem_kinds import ProblemKind, list_problem_kinds
 from requester.settings import RequesterSettings as ServiceSettings
 from worker.settings import WorkerSettings
 
 KINDS: Final[dict[str, type[BaseSettings]]] = {"The service": ServiceSettings, "A worker": WorkerSettings}
 SIGNS: Final = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-HEAD: Final = """# Settings
+SETTINGS_HEAD: Final = """# Settings
 
 Each is read once, at the start, from the environment, or from an option of the same name where the command has one.
 This page is made by `gradmarket settings > docs/settings.md`. Brackets hold kind and default. Sets are JSON lists, such
@@ -36,7 +38,7 @@ def settings(as_json: JsonOption = False) -> None:
 
 def build_settings_page() -> str:
     """Returns the Markdown of docs/settings.md."""
-    return HEAD + "".join(
+    return SETTINGS_HEAD + "".join(
         f"\n## {title}\n\n{''.join(map(_format_setting_line, list_setting_rows(kind)))}"
         for title, kind in KINDS.items()
     )
@@ -91,3 +93,28 @@ def _format_default(value: Any) -> str:
     if isinstance(value, Path) and value.is_relative_to(Path.home()):
         return f"`~/{value.relative_to(Path.home())}`"
     return f"`{value}`"
+
+
+ERRORS_HEAD: Final = """# Errors
+
+The API answers errors as problem details (RFC 9457, `application/problem+json`). `type` is one of these kinds,
+as `/errors#` and its name, relative to the service's address, where the same list is a page. `title` and `status` are
+HTTP's. `detail` describes the fault, `remedy` its fix, and `errors` lists `field` and `detail` of each
+field at fault. A poll's answer names refusals of single messages by the same words (`code`). This page is made by
+`gradmarket errors > docs/errors.md`; the remedy is slanted.
+
+"""
+
+
+def errors(as_json: JsonOption = False) -> None:
+    """List every kind of problem that the API answers with: its status, its meaning and its remedy."""
+    print_json([asdict(kind) for kind in list_problem_kinds()]) if as_json else echo_text(build_errors_page(), nl=False)
+
+
+def build_errors_page() -> str:
+    """Returns the Markdown of docs/errors.md."""
+    return ERRORS_HEAD + "".join(map(_format_problem_line, list_problem_kinds()))
+
+
+def _format_problem_line(kind: ProblemKind) -> str:
+    return f"- `{kind.code}` ({kind.status.value}): {kind.meaning} *{kind.remedy}*\n"

@@ -10,7 +10,7 @@ from gradmarket.market.errors import JobRefused, OutOfMemory, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
 from gradmarket.market.manifest import Manifest
-from gradmarket.market.model.sampling import check_weighed, list_training_partitions
+from gradmarket.market.sampling import check_weighed, list_training_partitions
 from gradmarket.ready_data import digits
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc import tensors

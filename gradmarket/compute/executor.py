@@ -24,8 +24,8 @@ from gradmarket.market.gradient.payload import decode_shards, read_tensors
 from gradmarket.market.gradient.projection import Sketch
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.model.sampling import other_rows
 from gradmarket.market.rules import sketch_packing
+from gradmarket.market.sampling import other_rows
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.poll import digest_of
 from gradmarket.network import DownloadRefused

@@ -13,7 +13,7 @@ from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
 from gradmarket.market.manifest import Manifest, Partition, parse_manifest
 from gradmarket.market.messages import Offer
-from gradmarket.market.model.sampling import list_training_partitions, partition_of, task_rows
+from gradmarket.market.sampling import list_training_partitions, partition_of, task_rows
 from gradmarket.market.terms import Digest
 from gradmarket.network import PartitionUnfit
 from gradmarket.runner import Runner

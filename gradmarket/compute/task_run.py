@@ -15,7 +15,7 @@ from gradmarket.market.gradient.codecs import Codec, load_codec
 from gradmarket.market.gradient.payload import encode_payload, read_tensors
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.model.sampling import layout_in
+from gradmarket.market.sampling import layout_in
 from gradmarket.market.step import GradientStep, LocalStep, Step, WindowStep, cut_windows
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire.poll import digest_of, hash_of

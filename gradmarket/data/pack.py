@@ -11,7 +11,7 @@ import numpy as np
 from gradmarket.data.inputs import check_values, columns_of
 from gradmarket.market.errors import Refused
 from gradmarket.market.manifest import MANIFEST, Encoding, Manifest, Partition, TextEncoding
-from gradmarket.market.model.sampling import draw_shuffled_rows as drawn
+from gradmarket.market.sampling import draw_shuffled_rows as drawn
 from gradmarket.market.terms import Digest, blob_digest
 from graphdoc import formats
 from graphdoc.encoding import canonical

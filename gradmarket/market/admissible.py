@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gradmarket.market import arguments
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.fields import first_fault
 from gradmarket.market.gradient.aggregators import configure_aggregator
@@ -18,7 +19,6 @@ from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import ReadyModel
-from gradmarket.market.model import arguments
 from gradmarket.market.printable import find_text_fault
 from gradmarket.market.step import InnerOptimizer, LocalStep
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from gradmarket.archives.archive_index import BLOBS, INDEX, ArchivedEnd, ArchiveIndex
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.manifest import parse_manifest
-from gradmarket.market.model.sampling import list_training_partitions
+from gradmarket.market.sampling import list_training_partitions
 from gradmarket.market.terms import Digest, JobId, blob_digest
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.sign_in import ChainFacts

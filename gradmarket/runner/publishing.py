@@ -7,7 +7,7 @@ from typing import Any
 
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.manifest import Labelled
-from gradmarket.runner.publication import publish_ready
+from gradmarket.runner.architectures import publish_ready
 from gradmarket.runner.step_child import StepHandler
 from graphdoc.runner.child import serve_by
 from graphdoc.runner.serving import Configuration, Request

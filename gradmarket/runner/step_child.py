@@ -9,8 +9,8 @@ from pydantic import TypeAdapter
 
 from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.step import PAYLOAD, TaskStep
-from gradmarket.runner.compute import compute_payload, compute_step
 from gradmarket.runner.device_codecs import estimate_packing_bytes
+from gradmarket.runner.steps import compute_payload, compute_step
 from gradmarket.runner.task_cost import compute_task_cost
 from graphdoc.document.meter import Limits
 from graphdoc.passes import hold_state

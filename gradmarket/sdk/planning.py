@@ -12,8 +12,8 @@ from gradmarket.data.pack import HELD_OUT, PARTITION_ROWS, Cut, Packed, pack_dat
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.job import JobSpec
-from gradmarket.market.model.sampling import check_weighed
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit, in_smallest
+from gradmarket.market.sampling import check_weighed
 from gradmarket.runner import DocumentInfo, Runner
 from gradmarket.sdk.arguments import (
     check_fraction,

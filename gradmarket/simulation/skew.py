@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gradmarket.market.features.coverage import worst_share
 from gradmarket.market.features.late import compute_pace, expected_s, grace_s
-from gradmarket.market.model.sampling import epoch_rows
 from gradmarket.market.rules import stragglers
+from gradmarket.market.sampling import epoch_rows
 
 Policy = Literal["ours", "drop", "wait"]
 POLICIES: Final[dict[Policy, str]] = {"ours": "ours", "drop": "drop the slowest", "wait": "wait for all"}

@@ -9,7 +9,7 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import ReadyData, ReadyModel
 from gradmarket.market.manifest import Manifest
-from gradmarket.market.model.sampling import list_training_partitions
+from gradmarket.market.sampling import list_training_partitions
 from gradmarket.market.terms import Digest
 from requester import dataset
 from requester.context import Context

@@ -9,9 +9,9 @@ from gradmarket.market.gradient.round_update import build_model_state
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import ReadyModel
 from gradmarket.market.manifest import Manifest
-from gradmarket.market.model.sampling import check_weighed
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules.pricing import PricedWork
+from gradmarket.market.sampling import check_weighed
 from gradmarket.market.terms import Amount, Digest, JobState
 from graphdoc import tensors
 from graphdoc.encoding import canonical

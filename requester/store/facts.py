@@ -6,9 +6,9 @@ from pydantic import ConfigDict
 
 from gradmarket.market.fields import DeferredModel
 from gradmarket.market.gradient.payload_layout import Layout, LayoutEntry
-from gradmarket.market.model.sampling import layout_in
 from gradmarket.market.rules import payment
 from gradmarket.market.rules.pricing import Past, PricedWork
+from gradmarket.market.sampling import layout_in
 from gradmarket.market.terms import Amount, Digest, Units
 from requester.store import jobs
 from requester.store.remembered import Remembered

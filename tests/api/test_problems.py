@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from gradmarket.cli import app
 from gradmarket.client.client_errors import parse_problem
-from gradmarket.commands.errors import build_errors_page
+from gradmarket.commands.reference import build_errors_page
 from gradmarket.market.errors import MarketError
 from gradmarket.mistakes import describe_error
 from requester.api import problem_kinds

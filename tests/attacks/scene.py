@@ -26,12 +26,12 @@ from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.job import JobSpec
 from gradmarket.market.manifest import Column, Manifest, Partition, parse_manifest
-from gradmarket.market.model.sampling import task_rows
+from gradmarket.market.sampling import task_rows
 from gradmarket.market.signing import Domain, address_of
 from gradmarket.market.terms import Address, Digest, JobId, blob_digest
 from gradmarket.market.wire.poll import OfferFields, digest_of
 from gradmarket.runner import Runner, RunnerSettings
-from gradmarket.runner.compute import compute_step
+from gradmarket.runner.steps import compute_step
 from graphdoc import tensors
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document

@@ -12,13 +12,13 @@ from gradmarket.market.gradient import payload
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.manifest import parse_manifest
-from gradmarket.market.model.sampling import task_rows
+from gradmarket.market.sampling import task_rows
 from gradmarket.market.step import Step, WindowStep
 from gradmarket.market.terms import Digest, Hash, blob_digest
 from gradmarket.market.wire.audit_messages import AuditWork
 from gradmarket.market.wire.poll import OfferFields, digest_of
 from gradmarket.runner import window_state
-from gradmarket.runner.compute import compute_step
+from gradmarket.runner.steps import compute_step
 from graphdoc import tensors
 from tests.attacks.audits import ALWAYS, Auditor
 from tests.attacks.registry import attack

@@ -22,8 +22,8 @@ from gradmarket.data.pack import Cut, Packed, pack_dataset
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.manifest import Labelled, Manifest
 from gradmarket.market.step import GradientStep
-from gradmarket.runner.compute import compute_step
-from gradmarket.runner.publication import publish_ready
+from gradmarket.runner.architectures import publish_ready
+from gradmarket.runner.steps import compute_step
 from graphdoc import formats
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gradmarket.client import RequesterClient
 from gradmarket.client.client_errors import Damaged, ServiceProblem, ServiceUnreachable
-from gradmarket.client.events import ServerSentEvent, parse_events
+from gradmarket.client.transport import ServerSentEvent, parse_events
 from gradmarket.endpoint import Endpoint, find_endpoint
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import JobSpec

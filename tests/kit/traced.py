@@ -13,13 +13,13 @@ from torch import nn
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.market.gradient.payload_layout import build_layout
-from gradmarket.market.model.sampling import draw_shuffled_rows
+from gradmarket.market.sampling import draw_shuffled_rows
 from gradmarket.market.step import GradientStep, LocalStep, Step
 from gradmarket.runner.architectures import cnn
-from gradmarket.runner.compute import compute_step
 from gradmarket.runner.features.disputes.traced.operations import Operations, read_constant
 from gradmarket.runner.features.disputes.traced.plan import Slot, TaskPlan, TracedTask
 from gradmarket.runner.features.disputes.traced.run import TaskTrace, trace_task
+from gradmarket.runner.steps import compute_step
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import Loss, compute_classification_loss, publish_module
 from graphdoc.document.schema import parse_document

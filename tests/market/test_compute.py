@@ -10,7 +10,7 @@ from gradmarket.market.errors import DocumentRefused, Refused
 from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.step import GradientStep
 from gradmarket.runner.architectures import cnn, mlp
-from gradmarket.runner.compute import compute_step
+from gradmarket.runner.steps import compute_step
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import compute_classification_loss, publish_module
 from graphdoc.document.schema import parse_document

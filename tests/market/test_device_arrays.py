@@ -16,14 +16,13 @@ from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.step import InnerOptimizer, LocalStep, WindowStep
 from gradmarket.runner import device_arrays, window_state
-from gradmarket.runner.compute import compute_step
 from gradmarket.runner.device_arrays import (
     clip_on_device,
     compute_device_norm,
     download_arrays,
     upload_arrays,
 )
-from gradmarket.runner.steps import local
+from gradmarket.runner.steps import compute_step, local
 from graphdoc import plugins
 from graphdoc.document.interpret import Program
 from graphdoc.document.publish import compute_classification_loss, publish_module

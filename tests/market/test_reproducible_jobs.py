@@ -13,7 +13,7 @@ from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.manifest import Labelled
 from gradmarket.runner import architectures
-from gradmarket.runner.publication import publish_ready
+from gradmarket.runner.architectures import publish_ready
 from gradmarket.sdk.model import set_job_arithmetic
 from graphdoc import plugins
 from graphdoc.document.schema import parse_document

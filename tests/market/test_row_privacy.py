@@ -25,9 +25,9 @@ from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import stopping
 from gradmarket.market.step import GradientStep, LocalStep, RowPrivacy, Step
-from gradmarket.runner.compute import compute_step
 from gradmarket.runner.drawn_rows import build_drawn_counts
 from gradmarket.runner.row_noise import clipped_sum
+from gradmarket.runner.steps import compute_step
 from graphdoc.document.bound import compute_bound
 from graphdoc.document.calls import OPERATORS
 from graphdoc.document.interpret import STEP_ERRORS, Program, Results

@@ -21,9 +21,9 @@ from gradmarket.market.gradient.inspection import VALUE_BOUND, Diverged, Diverge
 from gradmarket.market.gradient.payload import encode_payload, read_tensors, weight_of
 from gradmarket.market.gradient.payload_layout import WEIGHT_BYTES, build_layout, payload_bytes
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, weight_scales
-from gradmarket.market.model.sampling import find_row_weights_fault
+from gradmarket.market.sampling import find_row_weights_fault
 from gradmarket.market.step import GradientStep, LocalStep, WindowStep
-from gradmarket.runner.compute import compute_step
+from gradmarket.runner.steps import compute_step
 from graphdoc.cost import EVALUATION_ROWS
 from graphdoc.document.graph import WEIGHT
 from graphdoc.document.interpret import Program

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.manifest import Manifest
-from gradmarket.market.model.sampling import draw_shuffled_rows, epoch_rows, other_rows, task_rows
+from gradmarket.market.sampling import draw_shuffled_rows, epoch_rows, other_rows, task_rows
 
 SEED = bytes(range(32))
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.arithmetic import SHAPES, compute_learning_rate, half_cosine
-from gradmarket.market.gradient.optimizers._powers import compute_power, compute_real_power
+from gradmarket.market.gradient.optimizers._adam import compute_power
+from gradmarket.market.gradient.optimizers.adafactor import compute_real_power
 
 NAMES = st.sampled_from(sorted(SHAPES))
 PINNED = {

@@ -14,11 +14,11 @@ from gradmarket.market.gradient.arithmetic import compute_learning_rate
 from gradmarket.market.gradient.norm import clip_gradient
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload_layout import build_layout
-from gradmarket.market.model.sampling import draw_shuffled_rows
+from gradmarket.market.sampling import draw_shuffled_rows
 from gradmarket.market.step import GradientStep, LocalStep, Step, TaskStep, WindowStep, cut_windows
 from gradmarket.runner import steps, window_state
 from gradmarket.runner.architectures import cnn
-from gradmarket.runner.compute import compute_step
+from gradmarket.runner.steps import compute_step
 from gradmarket.runner.task_cost import compute_task_cost
 from graphdoc import plugins
 from graphdoc.document.interpret import Program

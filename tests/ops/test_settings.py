@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
-from gradmarket.commands.settings import KINDS, build_settings_page, list_setting_rows
+from gradmarket.commands.reference import KINDS, build_settings_page, list_setting_rows
 from gradmarket.market.errors import Refused
 from gradmarket.user_files import settings_from
 from requester.settings import RequesterSettings

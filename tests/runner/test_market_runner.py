@@ -17,7 +17,7 @@ from gradmarket.market.gradient.payload import encode_payload
 from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.manifest import Labelled
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Schedule
-from gradmarket.runner import DocumentInfo, Runner, RunnerSettings, compute, market_runner
+from gradmarket.runner import DocumentInfo, Runner, RunnerSettings, market_runner, steps
 from gradmarket.runner.device_codecs import estimate_packing_bytes
 from gradmarket.runner.step_child import StepHandler
 from graphdoc.document.index_watch import IndexWatch
@@ -109,10 +109,10 @@ def test_indices_are_judged_once_the_packed_answer_has_left(
 ) -> None:
     """On a card this waits once, instead of before the packing too."""
     done = []
-    monkeypatch.setattr(compute, "pack_answer", lambda *_given: done.append("packed"))
+    monkeypatch.setattr(steps, "pack_answer", lambda *_given: done.append("packed"))
     monkeypatch.setattr(IndexWatch, "refuse_misfits", lambda _watch: done.append("judged"))
     task = Program(parse_document(mlp.document)), mlp.parameters, digits, SEED, STEP, "cpu", "fp32"
-    compute.compute_payload(*task, np.zeros(1, np.uint8))
+    steps.compute_payload(*task, np.zeros(1, np.uint8))
     assert done == ["packed", "judged"]
 
 
@@ -148,19 +148,19 @@ def test_a_state_that_has_a_name_stays_with_the_child_until_another_request(
     def compute(state: dict[str, np.ndarray], name: str) -> bytes:
         return bytes(runner.compute_payload(state, digits, SEED, STEP, "fp32", name))
 
-    whole, halved = compute(dict(mlp.parameters), ""), compute(half, "")
+    whole, halved = steps(dict(mlp.parameters), ""), steps(half, "")
     assert whole != halved
-    assert [compute(dict(mlp.parameters), "a"), compute(half, "a"), compute(half, "a")] == [whole] * 3
-    assert [compute(half, "b"), compute(dict(mlp.parameters), "b")] == [halved] * 2
-    assert compute(dict(mlp.parameters), "") == whole
-    assert compute(half, "a") == halved
+    assert [steps(dict(mlp.parameters), "a"), steps(half, "a"), steps(half, "a")] == [whole] * 3
+    assert [steps(half, "b"), steps(dict(mlp.parameters), "b")] == [halved] * 2
+    assert steps(dict(mlp.parameters), "") == whole
+    assert steps(half, "a") == halved
     assert document.digest == runner.current
     runner.bound(STEP.pass_rows)
-    assert compute(dict(mlp.parameters), "c") == whole
+    assert steps(dict(mlp.parameters), "c") == whole
     runner.load(runner.publish("mlp", {"hidden": [16]}, IMAGES, seed=1).document)  # its bytes lie where the state was
     runner.load(mlp.document)
     runner.running().ask({"do": "release"})
-    assert compute(half, "c") == halved
+    assert steps(half, "c") == halved
 
 
 def test_a_child_takes_the_local_steps_of_its_round(runner: Runner, mlp: Published, digits: Arrays) -> None:
@@ -227,6 +227,6 @@ def test_a_broken_child_publishes_nothing(monkeypatch: pytest.MonkeyPatch, behav
 
 
 def test_the_parent_does_not_import_torch() -> None:
-    code = "import sys, gradmarket.runner, gradmarket.market.model.sampling; print('torch' in sys.modules)"
+    code = "import sys, gradmarket.runner, gradmarket.market.sampling; print('torch' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from gradmarket.market.model.arguments import ArchitectureArguments, Probability, Width
+from gradmarket.market.arguments import ArchitectureArguments, Probability, Width
 
 
 class Settings(ArchitectureArguments):

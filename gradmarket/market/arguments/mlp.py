@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gradmarket.market.model.arguments import Activation, ArchitectureArguments, Probability, Width
+from gradmarket.market.arguments import Activation, ArchitectureArguments, Probability, Width
 
 
 class Settings(ArchitectureArguments):

@@ -8,8 +8,8 @@ from gradmarket.market.features.claims import find_claims_fault
 from gradmarket.market.features.disputes import find_dispute_fault
 from gradmarket.market.features.loss_change import find_score_fault
 from gradmarket.market.features.planted import find_planted_fault
+from gradmarket.market.features.private import find_private_fault
 from gradmarket.market.features.private.holder_budget import build_holder_budget
-from gradmarket.market.features.private.private_faults import find_private_fault
 from gradmarket.market.features.private.row_budget import build_row_spending
 from gradmarket.market.features.proven import find_proof_fault
 from gradmarket.market.features.secure_sums.sum_units import find_secure_sum_fault

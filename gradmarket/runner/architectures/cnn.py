@@ -5,9 +5,9 @@ from typing import Any, Final, cast
 
 from torch import nn
 
+from gradmarket.market.arguments import parse_model_arguments
+from gradmarket.market.arguments.cnn import Settings
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.model.arguments import parse_model_arguments
-from gradmarket.market.model.arguments.cnn import Settings
 from gradmarket.runner.architectures import ACTIVATIONS
 from graphdoc.document.publish import compute_classification_loss
 

@@ -6,9 +6,9 @@ from typing import Any, Final, cast
 import torch
 from torch import Tensor, nn
 
+from gradmarket.market.arguments import parse_model_arguments
+from gradmarket.market.arguments.gpt import Settings
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.model.arguments import parse_model_arguments
-from gradmarket.market.model.arguments.gpt import Settings
 from graphdoc.document.publish import next_token
 
 OBJECTIVE: Final = next_token

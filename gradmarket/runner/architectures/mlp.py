@@ -6,8 +6,8 @@ from typing import Any, Final, cast
 
 from torch import nn
 
-from gradmarket.market.model.arguments import parse_model_arguments
-from gradmarket.market.model.arguments.mlp import Settings
+from gradmarket.market.arguments import parse_model_arguments
+from gradmarket.market.arguments.mlp import Settings
 from gradmarket.runner.architectures import ACTIVATIONS
 from graphdoc.document.publish import compute_classification_loss
 

@@ -13,7 +13,7 @@ from gradmarket.market.features import coverage as rules
 from gradmarket.market.features.coverage import CoverageView, PartitionCoverage
 from gradmarket.market.job import JobSpec
 from gradmarket.market.manifest import parse_manifest
-from gradmarket.market.model.sampling import list_training_partitions
+from gradmarket.market.sampling import list_training_partitions
 from gradmarket.market.terms import Digest
 from gradmarket.market.views.job_views import CoverageCounts
 from requester.api.auth_routes import ROLE, AnyoneOrNobody, Here, Identity

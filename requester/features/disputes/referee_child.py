@@ -13,8 +13,8 @@ from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
 from gradmarket.market.manifest import parse_manifest
 from gradmarket.market.messages import Offer
-from gradmarket.market.model.sampling import partition_of, task_rows
 from gradmarket.market.rules.classes import list_checked_classes
+from gradmarket.market.sampling import partition_of, task_rows
 from gradmarket.market.wire.poll import digest_of
 from gradmarket.runner import RunnerSettings
 from gradmarket.runner.features.disputes.traced_course import TracedCourse

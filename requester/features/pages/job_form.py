@@ -40,7 +40,7 @@ CHOSEN: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """The schemas whose fields the form has, by fields that take several forms. Other forms are written as JSON."""
 NAMED: Final[Mapping[str, str]] = {
-    "model.architecture": "gradmarket.market.model.arguments",
+    "model.architecture": "gradmarket.market.arguments",
     "optimizer.name": "gradmarket.market.gradient.optimizers",
     "aggregator.name": "gradmarket.market.gradient.aggregators",
     "uplink.codec": "gradmarket.market.gradient.codecs",

@@ -13,7 +13,7 @@ from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import PrivateData, ReadyData, ReadyModel
 from gradmarket.market.manifest import Manifest, Partition
-from gradmarket.market.model.sampling import list_training_partitions
+from gradmarket.market.sampling import list_training_partitions
 from gradmarket.market.step import GradientStep
 from graphdoc import tensors
 from graphdoc.figures import Range, Ranges

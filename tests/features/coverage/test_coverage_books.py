@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.features.coverage import compute_partition_uses, count_full_epochs, worst_share
-from gradmarket.market.model.sampling import epoch_rows
+from gradmarket.market.sampling import epoch_rows
 
 ROWS = st.lists(st.integers(1, 30), min_size=1, max_size=5)
 

@@ -13,8 +13,8 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.payload_layout import build_layout
 from gradmarket.market.job import JobSpec
 from gradmarket.market.step import LocalStep
-from gradmarket.runner.compute import compute_step
 from gradmarket.runner.drawn_rows import prefix_corrections
+from gradmarket.runner.steps import compute_step
 from graphdoc.document.interpret import Program
 from graphdoc.document.schema import parse_document
 from graphdoc.export import export_module

@@ -6,13 +6,13 @@ from pathlib import Path
 from secrets import token_bytes
 
 from gradmarket.compute.held_rows import StepRows
+from gradmarket.market import sampling
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.features.private.row_budget import build_row_spending
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import PrivateData
 from gradmarket.market.manifest import MANIFEST, Manifest, Partition, parse_manifest
-from gradmarket.market.model import sampling
 from gradmarket.market.terms import blob_digest
 from gradmarket.network import PartitionUnfit
 from gradmarket.runner import Runner

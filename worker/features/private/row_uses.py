@@ -13,6 +13,7 @@ from secrets import token_bytes
 from typing import Final, Protocol
 
 from gradmarket.compute.held_rows import StepRows, Taken
+from gradmarket.market import sampling
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.private import row_budget, sampled_privacy
 from gradmarket.market.features.private.holder_budget import compute_epsilon
@@ -21,7 +22,6 @@ from gradmarket.market.features.private.sampled_privacy import SampledSteps
 from gradmarket.market.fields import HashField
 from gradmarket.market.job import Publication
 from gradmarket.market.manifest import Manifest
-from gradmarket.market.model import sampling
 from gradmarket.market.step import RowPrivacy
 from gradmarket.market.terms import Digest, Hash
 

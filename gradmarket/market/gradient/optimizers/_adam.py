@@ -13,7 +13,6 @@ from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.optimizers import Kernel, Memory, apply_kernel, check_gradient, read_memory_array
-from gradmarket.market.gradient.optimizers._powers import compute_power
 
 Answer = Callable[[Vector, Vector, Vector], Vector]
 """Maps (p, m, sqrt(v / (1 - beta2^t)) + epsilon) to the optimizer's result, elementwise; all float32."""
@@ -79,3 +78,14 @@ def steps_of(memory: Arrays) -> int:
     if steps is None or steps.shape != () or steps.dtype != np.int64:
         raise PayloadRefused("the optimizer's memory has no int64 scalar steps")
     return int(steps)
+
+
+def compute_power(base: float, exponent: int) -> float:
+    """Returns `base ** exponent` for exponent >= 0, by repeated squaring in float64: the same bits on every machine."""
+    result = 1.0
+    while exponent:
+        if exponent & 1:
+            result *= base
+        base *= base
+        exponent >>= 1
+    return result

@@ -22,12 +22,14 @@ from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.norm import compute_norm
 from gradmarket.market.gradient.optimizers import Memory, check_gradient, read_memory_array
 from gradmarket.market.gradient.optimizers._adam import steps_of
-from gradmarket.market.gradient.optimizers._powers import compute_real_power
 
 ELEMENTWISE: Final = False
 GREATEST: Final = float(np.finfo(np.float32).max)
 SCRATCH_BYTES: Final = 48
 """For each element: arrays of float64, and halves of them."""
+LOG_2: Final = 0.6931471805599453
+LOG_TERMS, EXP_TERMS = 20, 18
+"""Terms of the logarithm's series in z^2 <= 1/9, and of the exponential's on [-0.35, 0.35]: later ones are < 1e-18."""
 Doubles = NDArray[np.float64]
 
 
@@ -98,3 +100,21 @@ def _mean(array: Doubles, axis: int) -> Doubles:
 
 def _compute_root_mean_square(tensor: Vector) -> float:
     return compute_norm([tensor.reshape(-1)]) / math.sqrt(max(1, tensor.size))
+
+
+def compute_real_power(base: float, exponent: float) -> float:
+    """Returns `base ** exponent` for base > 0, from additions and products alone: the same bits on every machine.
+
+    Its relative error is within 1e-14 for results from 1e-6 to 1e6.
+    """
+    fraction, twos = math.frexp(base)
+    ratio = (fraction - 1.0) / (fraction + 1.0)
+    log, square = 0.0, ratio * ratio
+    for term in range(LOG_TERMS - 1, -1, -1):
+        log = log * square + 1.0 / (2 * term + 1)
+    power = exponent * (twos * LOG_2 + 2.0 * ratio * log)
+    halvings = round(power / LOG_2)
+    rest, result = power - halvings * LOG_2, 1.0
+    for term in range(EXP_TERMS, 0, -1):
+        result = 1.0 + result * rest / term
+    return math.ldexp(result, halvings)

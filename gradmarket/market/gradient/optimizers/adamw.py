@@ -13,8 +13,7 @@ import numpy as np
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.compiled import compile_loop
 from gradmarket.market.gradient.optimizers import Memory, _adam, read_memory_array
-from gradmarket.market.gradient.optimizers._adam import Answer, Settings, start, steps_of
-from gradmarket.market.gradient.optimizers._powers import compute_power
+from gradmarket.market.gradient.optimizers._adam import Answer, Settings, compute_power, start, steps_of
 
 __all__ = ["ELEMENTWISE", "Settings", "start", "step", "step_fused", "steps_of"]
 
