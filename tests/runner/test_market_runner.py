@@ -148,19 +148,19 @@ def test_a_state_that_has_a_name_stays_with_the_child_until_another_request(
     def compute(state: dict[str, np.ndarray], name: str) -> bytes:
         return bytes(runner.compute_payload(state, digits, SEED, STEP, "fp32", name))
 
-    whole, halved = steps(dict(mlp.parameters), ""), steps(half, "")
+    whole, halved = compute(dict(mlp.parameters), ""), compute(half, "")
     assert whole != halved
-    assert [steps(dict(mlp.parameters), "a"), steps(half, "a"), steps(half, "a")] == [whole] * 3
-    assert [steps(half, "b"), steps(dict(mlp.parameters), "b")] == [halved] * 2
-    assert steps(dict(mlp.parameters), "") == whole
-    assert steps(half, "a") == halved
+    assert [compute(dict(mlp.parameters), "a"), compute(half, "a"), compute(half, "a")] == [whole] * 3
+    assert [compute(half, "b"), compute(dict(mlp.parameters), "b")] == [halved] * 2
+    assert compute(dict(mlp.parameters), "") == whole
+    assert compute(half, "a") == halved
     assert document.digest == runner.current
     runner.bound(STEP.pass_rows)
-    assert steps(dict(mlp.parameters), "c") == whole
+    assert compute(dict(mlp.parameters), "c") == whole
     runner.load(runner.publish("mlp", {"hidden": [16]}, IMAGES, seed=1).document)  # its bytes lie where the state was
     runner.load(mlp.document)
     runner.running().ask({"do": "release"})
-    assert steps(half, "c") == halved
+    assert compute(half, "c") == halved
 
 
 def test_a_child_takes_the_local_steps_of_its_round(runner: Runner, mlp: Published, digits: Arrays) -> None:
