@@ -1,6 +1,6 @@
 """The asynchronous client of the API, with the calls of RequesterClient.
 
-Made of requester_client.py, transport.py and events.py by `python -m tests.kit.asynchronous`; change those.
+Made of requester_client.py and transport.py by `python -m tests.kit.asynchronous`; change those.
 """
 
 import asyncio
@@ -96,19 +96,6 @@ from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network import check_release, own_header
 from gradmarket.network.async_transport import AsyncClockedTransport
 from gradmarket.network.clocked import UntrustedCertificate
-
-
-async def parse_events(lines: AsyncIterable[str]) -> AsyncIterator[ServerSentEvent]:
-    """Yields the events of the stream's lines; skips comments, which keep the connection open."""
-    fields: dict[str, str] = {}
-    async for line in lines:
-        name, _, value = line.partition(":")
-        if name:
-            fields[name] = value.removeprefix(" ")
-        elif not line:
-            if "data" in fields:
-                yield ServerSentEvent(int(fields["id"]), fields["event"], json.loads(fields["data"]))
-            fields = {}
 
 
 class AsyncServiceTransport:
@@ -270,6 +257,19 @@ async def open_response(
         raise CertificateRefused(f"{url}: {error}") from error
     except (httpx.TransportError, httpx.DecodingError) as error:
         raise ServiceUnreachable(f"{url}: {error or type(error).__name__}") from error
+
+
+async def parse_events(lines: AsyncIterable[str]) -> AsyncIterator[ServerSentEvent]:
+    """Yields the events of the stream's lines; skips comments, which keep the connection open."""
+    fields: dict[str, str] = {}
+    async for line in lines:
+        name, _, value = line.partition(":")
+        if name:
+            fields[name] = value.removeprefix(" ")
+        elif not line:
+            if "data" in fields:
+                yield ServerSentEvent(int(fields["id"]), fields["event"], json.loads(fields["data"]))
+            fields = {}
 
 
 class AsyncRequesterClient:

@@ -15,12 +15,11 @@ FOLDER: Final = ROOT / "gradmarket" / "client"
 TARGET: Final = FOLDER / "async_client.py"
 HEADER: Final = '''"""The asynchronous client of the API, with the calls of RequesterClient.
 
-Made of requester_client.py, transport.py and events.py by `python -m tests.kit.asynchronous`; change those.
+Made of requester_client.py and transport.py by `python -m tests.kit.asynchronous`; change those.
 """
 '''
 SOURCES: Final = {
-    "events": ("parse_events",),
-    "transport": ("_in_time", "read_bounded_body", "open_response", "ServiceTransport"),
+    "transport": ("parse_events", "_in_time", "read_bounded_body", "open_response", "ServiceTransport"),
     "requester_client": ("RequesterClient",),
 }
 """Module -> its names that wait; all other names are imported."""
