@@ -166,7 +166,9 @@ def accounts_touched(ledger: Ledger, first: int, last: int) -> set[tuple[int, Ad
     events = {_find_event(ledger, name) for name in OF_AN_ACCOUNT}
     by_topic = {HexBytes(keccak(text=event.signature)): event for event in events}
     asked: FilterParams = {"address": ledger.market.address, "topics": [list(by_topic)]}
-    records = (_decode_arguments(by_topic, log) for log in fetch_logs(ledger.web3, asked, first, last))
+    records = (
+        by_topic[log["topics"][0]].process_log(log)["args"] for log in fetch_logs(ledger.web3, asked, first, last)
+    )
     return {(args["jobId"], args["worker"]) for args in records}
 
 
@@ -289,10 +291,6 @@ def batches_crediting(ledger: Ledger, job: int, worker: Address) -> set[int]:
     return {
         args["batch"] for args in _fetch_event_arguments(ledger, "GradientsAccepted", {"jobId": job, "worker": worker})
     }
-
-
-def _decode_arguments(by_topic: dict[HexBytes, ContractEvent], log: Any) -> Any:
-    return by_topic[log["topics"][0]].process_log(log)["args"]
 
 
 def _build_job_opened(log: Any) -> JobOpened:

@@ -51,7 +51,20 @@ def serve(
         url = settings.url or here
         with open_context(settings, url, open_relay(settings)) as context:
             app = create_app(context, lambda: _run_beside(context, here))
-            _print_addresses(settings, url, context)
+            # the service's addresses; commands on the same machine find the URL in a file
+            write_address(settings.data / "url", url)
+            facts = context.chain_facts
+            echo_text(f"gradmarket serves {url} (docs at {url}/docs)")
+            echo_text(f"  data   {settings.data.resolve()} (the API token is in {settings.data / 'keys' / 'token'})")
+            echo_text(f"  chain  {facts.chain_id} at {facts.rpc or settings.rpc}, contract {facts.contract}")
+            for feature in features_of(context):
+                for word, text in feature.describe_start(settings).items():
+                    echo_text(f"  {word:<6} {text}")
+            echo_text(f"  join   {build_join_command(url, facts)}")
+            if settings.url is None and settings.host.strip("[]") in EVERYWHERE:
+                echo_text(
+                    "  others on other machines: set GRADMARKET_URL to the address that they reach this one under"
+                )
             gc.freeze()  # the objects made so far stay: scanning them takes 145 ms at each collection
             gc.set_threshold(*COLLECT)
             config = build_server_config(app, settings, features_of(context))
@@ -100,18 +113,3 @@ def write_address(path: Path, url: str) -> None:
     beside = path.with_name(f".{path.name}.new")
     beside.write_text(url + "\n")
     beside.replace(path)
-
-
-def _print_addresses(settings: RequesterSettings, url: str, context: Context) -> None:
-    """Prints the service's addresses, and writes the URL to a file for commands on the same machine."""
-    write_address(settings.data / "url", url)
-    facts = context.chain_facts
-    echo_text(f"gradmarket serves {url} (docs at {url}/docs)")
-    echo_text(f"  data   {settings.data.resolve()} (the API token is in {settings.data / 'keys' / 'token'})")
-    echo_text(f"  chain  {facts.chain_id} at {facts.rpc or settings.rpc}, contract {facts.contract}")
-    for feature in features_of(context):
-        for word, text in feature.describe_start(settings).items():
-            echo_text(f"  {word:<6} {text}")
-    echo_text(f"  join   {build_join_command(url, facts)}")
-    if settings.url is None and settings.host.strip("[]") in EVERYWHERE:
-        echo_text("  others on other machines: set GRADMARKET_URL to the address that they reach this one under")

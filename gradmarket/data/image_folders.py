@@ -71,7 +71,9 @@ def read_pictures(paths: Sequence[Path], size: tuple[int, int] | None, mode: str
     """Returns uint8[rows, channels, height, width]; see Images. Raises Refused."""
     if mode not in MODES:
         raise Refused(f"there is no mode {mode!r}: choose one of {', '.join(MODES)}")
-    if size is not None and not _is_size(size):
+    if size is not None and not (
+        isinstance(size, tuple | list) and len(size) == 2 and all(isinstance(one, int) and one >= 1 for one in size)
+    ):
         raise Refused(f"a size is (height, width) in pixels, such as (32, 32), not {size!r}")
     try:
         library = import_module("PIL.Image")
@@ -88,10 +90,6 @@ def read_pictures(paths: Sequence[Path], size: tuple[int, int] | None, mode: str
             )
         rows.append(picture)
     return np.stack(rows)
-
-
-def _is_size(size: Any) -> bool:
-    return isinstance(size, tuple | list) and len(size) == 2 and all(isinstance(one, int) and one >= 1 for one in size)
 
 
 def encode_pictures(source: Any, column: Column) -> np.ndarray:

@@ -137,7 +137,12 @@ def check_link_target(
         raise DownloadRefused(f"{link[:200]!r} names a port that no server has")
     if url.userinfo:
         raise DownloadRefused("the link carries credentials")
-    home = own and _is_within_service(url, httpx.URL(origin))
+    # Whether the service's path has the URL's, as the most lenient of servers would read both
+    service = httpx.URL(origin)
+    home = own and (
+        _parse_origin(url) == _parse_origin(service)
+        and f"{_normalize_path(url)}/".startswith(f"{_normalize_path(service)}/")
+    )
     if home and named:
         return NetworkPlace(url, url.netloc.decode(), str(url), True)
     if _parse_origin(url) in {_parse_origin(httpx.URL(named)) for named in allowed}:
@@ -161,13 +166,6 @@ def server_origin(text: str) -> str:
 
 def _parse_origin(url: httpx.URL) -> tuple[str, str, int]:
     return (url.scheme, url.host, url.port or PORTS.get(url.scheme, 0))
-
-
-def _is_within_service(url: httpx.URL, service: httpx.URL) -> bool:
-    """Returns whether the service's path has the URL's, as the most lenient of servers would read both."""
-    return _parse_origin(url) == _parse_origin(service) and f"{_normalize_path(url)}/".startswith(
-        f"{_normalize_path(service)}/"
-    )
 
 
 def _normalize_path(url: httpx.URL) -> str:

@@ -77,12 +77,11 @@ def clipped_sum(rows: Tensors, limit: float, counted: int | None = None) -> Tens
     scale = torch.where(longest.isfinite(), (SHORTER * limit / longest).clamp(max=1.0), 0.0)
     if counted is not None:
         scale[counted:] = 0.0
-    return {name: _sum_scaled_rows(scale, value).view(rows[name].shape[1:]) for name, value in flat.items()}
-
-
-def _sum_scaled_rows(scale: Tensor, rows: Tensor) -> Tensor:
-    """Returns the sum of the rows times their scales; infinite values, in rows without a part, count as 0."""
-    return scale @ rows.double().nan_to_num_(0.0, 0.0, 0.0)
+    # The sum of the rows times their scales; infinite values, in rows without a part, count as 0
+    return {
+        name: (scale @ value.double().nan_to_num_(0.0, 0.0, 0.0)).view(rows[name].shape[1:])
+        for name, value in flat.items()
+    }
 
 
 def _add_noise(value: Tensor, deviation: float, seed: bytes, place: int) -> np.ndarray:

@@ -96,7 +96,19 @@ def array_of(name: str, value: Any) -> np.ndarray:
     Raises Refused, naming the input, for data without an array: sparse, quantized, without values, or ragged.
     """
     if isinstance(value, Tensor):
-        return _array_of_tensor(name, value)
+        tensor: Tensor = value
+        if tensor.is_nested:
+            raise _ragged(name)
+        if tensor.layout is not torch.strided:
+            raise Refused(f"{name} is sparse: give {name}.to_dense()")
+        if tensor.is_quantized:
+            raise Refused(f"{name} is quantized: give {name}.dequantize()")
+        if tensor.is_meta:
+            raise Refused(f"{name} is on the meta device and has no values: give the tensor that has them")
+        tensor = tensor.detach().cpu()
+        if tensor.is_floating_point() and tensor.element_size() < 4:
+            tensor = tensor.float()
+        return tensor.numpy()
     if hasattr(value, "toarray"):
         raise Refused(f"{name} is sparse: give {name}.toarray()")
     try:
@@ -106,21 +118,6 @@ def array_of(name: str, value: Any) -> np.ndarray:
     if array.dtype.hasobject:
         raise Refused(f"{name} is not an array of numbers")
     return array
-
-
-def _array_of_tensor(name: str, tensor: Tensor) -> np.ndarray:
-    if tensor.is_nested:
-        raise _ragged(name)
-    if tensor.layout is not torch.strided:
-        raise Refused(f"{name} is sparse: give {name}.to_dense()")
-    if tensor.is_quantized:
-        raise Refused(f"{name} is quantized: give {name}.dequantize()")
-    if tensor.is_meta:
-        raise Refused(f"{name} is on the meta device and has no values: give the tensor that has them")
-    tensor = tensor.detach().cpu()
-    if tensor.is_floating_point() and tensor.element_size() < 4:
-        tensor = tensor.float()
-    return tensor.numpy()
 
 
 def _ragged(name: str) -> Refused:

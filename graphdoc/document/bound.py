@@ -93,7 +93,8 @@ def compute_exact_bound(
 
     Raises TooMuch over the limits, DocumentRefused where shapes do not fit.
     """
-    meter = Meter(limits, _count_steps(program.document), BACKWARD if training else 0)
+    steps = sum(STEPS_RUN * len(node.body) if isinstance(node, Scan) else 1 for node in program.document.nodes)
+    meter = Meter(limits, steps, BACKWARD if training else 0)
     shapes = program.document.batch(rows, sizes)
     state, data = {}, {}
     for entry in program.document.inputs:
@@ -118,11 +119,6 @@ def compute_exact_bound(
     clipped = BY_ELEMENT * rows * sum(tensor.numel() for tensor in trainable)
     peak = max(meter.peak, peak_by_rows(program, state, data, limits))
     return Bound(rows, meter.operations + clipped, peak, meter.only_on_cpu)
-
-
-def _count_steps(document: Document) -> int:
-    """Returns the number of nodes that are run to count the document's cost."""
-    return sum(STEPS_RUN * len(node.body) if isinstance(node, Scan) else 1 for node in document.nodes)
 
 
 def _list_tried_sizes(document: Document, most: int) -> Iterator[tuple[int, Sizes]]:

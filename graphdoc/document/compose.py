@@ -82,10 +82,7 @@ def _split_layers(graph: fx.Graph, node: fx.Node) -> None:
         if layer < layers - 1:
             tensor = _insert_call(graph, node, _ATEN.dropout.default, tensor, dropout, True)
     tensor = _insert_call(graph, node, _ATEN.transpose.int, tensor, 0, 1) if batch_first else tensor
-    _replace_parts(graph, node, [tensor, *(_insert_call(graph, node, _ATEN.cat.default, found, 0) for found in last)])
-
-
-def _replace_parts(graph: fx.Graph, node: fx.Node, parts: list[fx.Node]) -> None:
+    parts = [tensor, *(_insert_call(graph, node, _ATEN.cat.default, found, 0) for found in last)]
     for user in list(node.users):
         place: Any = user.args[1]
         user.replace_all_uses_with(parts[place])

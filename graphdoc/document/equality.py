@@ -62,7 +62,11 @@ def check_equal(
                     raise failed_on_rows(error) from None
                 continue
             with whole:
-                found = _document_answers(training, program, travelling, data)
+                trainable = program.document.trainable
+                leaves = {entry.name: travelling[entry.name].detach().requires_grad_() for entry in trainable}
+                results = program.run(travelling | leaves, data, _DRAW_SEED)
+                answers = {"loss": results.loss, **results.metrics, **results.updates}
+                found = _digest_answers(answers, results.loss, leaves if training else None)
             for name, digest in found.items():
                 if digest != expected[name]:
                     raise DocumentRefused(f"{name} is not what the module computes: {_guess_reason(name, state)}")
@@ -132,14 +136,6 @@ def _perturb_rows(example: Tensor, taken: Tensor, generator: torch.Generator) ->
     part = torch.rand(taken.shape, generator=generator)
     between = torch.minimum(torch.maximum(taken, others), torch.minimum(taken, others) + part * (others - taken).abs())
     return torch.where(whole, others, between)
-
-
-def _document_answers(training: bool, program: Program, state: Answers, data: Data) -> Digests:
-    trainable = program.document.trainable
-    leaves = {entry.name: state[entry.name].detach().requires_grad_() for entry in trainable}
-    results = program.run(state | leaves, data, _DRAW_SEED)
-    answers = {"loss": results.loss, **results.metrics, **results.updates}
-    return _digest_answers(answers, results.loss, leaves if training else None)
 
 
 def _module_answers(objective: nn.Module, program: Program, data: Data, prefix: str, training: bool) -> Digests:

@@ -172,14 +172,11 @@ def compute_gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor
     except STEP_ERRORS as error:
         raise explain_error("backward", error) from None
     pairs = zip(computed, parameters, strict=True)
+    # a gradient is missing, or is torch's zero tensor without memory, which numpy cannot read
     return [
-        torch.zeros_like(parameter) if _is_missing_gradient(gradient) else gradient for gradient, parameter in pairs
+        torch.zeros_like(parameter) if gradient is None or gradient._is_zerotensor() else gradient
+        for gradient, parameter in pairs
     ]
-
-
-def _is_missing_gradient(gradient: Tensor | None) -> bool:
-    """Returns whether a gradient is missing, or is torch's zero tensor without memory, which numpy cannot read."""
-    return gradient is None or gradient._is_zerotensor()
 
 
 def explain_error(where: str, error: Exception) -> GraphdocError:

@@ -160,16 +160,17 @@ def _has_references(item: Any) -> bool:
 
 def _gather_arguments(items: Sequence[Any], values: Sequence[Any]) -> list[Any]:
     """Returns the arguments of a node that takes a list with values in it."""
-    return [values[item] if isinstance(item, int) else [_read_element(part, values) for part in item] for item in items]
+    return [
+        values[item]
+        if isinstance(item, int)
+        else [values[part.value] if isinstance(part, Reference) else part for part in item]
+        for item in items
+    ]
 
 
 def _gather_nested_values(item: Any, values: Sequence[Any]) -> Any:
     """Returns nested lists of references with the values in their places."""
     return values[item.value] if isinstance(item, Reference) else [_gather_nested_values(part, values) for part in item]
-
-
-def _read_element(part: Any, values: Sequence[Any]) -> Any:
-    return values[part.value] if isinstance(part, Reference) else part
 
 
 def _read_single_value(place: int, values: Sequence[Any]) -> tuple[Any]:

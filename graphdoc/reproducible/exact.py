@@ -147,18 +147,15 @@ def sum_exactly(tensor: Tensor, dims: Sequence[int] | None = None, keepdim: bool
         return total.view(shape)
     if tensor.is_contiguous() and ordered == list(range(tensor.dim() - count, tensor.dim())):
         shape = list(tensor.shape[:-count]) + [1] * count * keepdim
-        return _sum_rows(tensor.view(-1, terms)).view(shape)
+        # The sums of [m, n] along its last dimension
+        rows = tensor.view(-1, terms)
+        total = rows.new_empty(len(rows), dtype=torch.float64)
+        for part, own in zip(_split(rows), _split(total, rows.shape[1]), strict=True):
+            torch.sum(round_terms(part, (1,), rows.shape[1]), 1, out=own)
+            if rows.is_meta:
+                break
+        return total.view(shape)
     return round_terms(tensor, dims, terms).sum(dims, keepdim=keepdim)
-
-
-def _sum_rows(rows: Tensor) -> Tensor:
-    """Returns the sums of [m, n] along its last dimension."""
-    total = rows.new_empty(len(rows), dtype=torch.float64)
-    for part, own in zip(_split(rows), _split(total, rows.shape[1]), strict=True):
-        torch.sum(round_terms(part, (1,), rows.shape[1]), 1, out=own)
-        if rows.is_meta:
-            break
-    return total
 
 
 def _split(tensor: Tensor, size: int | None = None) -> Sequence[Tensor]:

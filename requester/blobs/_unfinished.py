@@ -46,7 +46,14 @@ class UnfinishedUploads:
         """
         path = self._build_upload_path(owner, name)
         with path.open("ab") as file:
-            there = _locked_length(file, path)
+            # another has the lock, or has just deleted the file
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise Conflict(BUSY) from error
+            if not lies_at(file, path):
+                raise Conflict(BUSY)
+            there = os.fstat(file.fileno()).st_size
             if there < start:
                 _unlink_empty(path, there)
                 raise Conflict(f"{there} bytes are stored, not {start}: continue from {there}")
@@ -80,17 +87,6 @@ class UnfinishedUploads:
     def _build_upload_path(self, owner: str, name: str) -> Path:
         hashes = (blake3(text.encode()).hexdigest()[:32] for text in (owner, name))
         return self._folder / "-".join(hashes)
-
-
-def _locked_length(file: BinaryIO, path: Path) -> int:
-    """Returns the locked file's bytes; raises Conflict where another has the lock, or has just deleted it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise Conflict(BUSY) from error
-    if not lies_at(file, path):
-        raise Conflict(BUSY)
-    return os.fstat(file.fileno()).st_size
 
 
 def lies_at(file: BinaryIO, path: Path) -> bool:

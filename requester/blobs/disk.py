@@ -66,7 +66,10 @@ class Incoming:
             hashed.result()
         self.length += len(chunk)
         if self._to_stay and self.length - self._begun >= STRIDE:
-            _begin_writeback(self._file.fileno(), self._begun, self.length - self._begun)
+            # the kernel writes these pages out, without waiting; a later fsync waits for less, and reports errors
+            if _sync_file_range is not None:
+                start, length = ctypes.c_int64(self._begun), ctypes.c_int64(self.length - self._begun)
+                _sync_file_range(self._file.fileno(), start, length, SYNC_FILE_RANGE_WRITE)
             self._begun = self.length
 
     def flush(self) -> None:
@@ -255,9 +258,3 @@ def map_file(path: Path) -> Iterator[Bytes]:
 
 def open_store(settings: RequesterSettings) -> DiskBlobs:
     return DiskBlobs(settings.data / "blobs", unfinished=settings.unfinished_bytes)
-
-
-def _begin_writeback(descriptor: int, start: int, length: int) -> None:
-    """Asks the kernel to write these pages out, without waiting; a later fsync waits for less, and reports errors."""
-    if _sync_file_range is not None:
-        _sync_file_range(descriptor, ctypes.c_int64(start), ctypes.c_int64(length), SYNC_FILE_RANGE_WRITE)

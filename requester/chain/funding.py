@@ -12,7 +12,6 @@ from requester.chain import escrow, outcomes, sender
 from requester.chain.chain_context import ChainContext, TransactionKind, compute_kept_back, record_once, with_money
 from requester.store.locks import lock_row
 from requester.store.tables import Job
-from requester.store.work import RowReader
 
 
 def open_jobs(chain: ChainContext) -> bool:
@@ -39,15 +38,15 @@ def close_jobs(chain: ChainContext) -> bool:
         return False
     with chain.reading() as reader:
         over = [job for job in with_money(reader) if lifecycle.is_final_state(job.state)]
-        cases = [job for job in over if not _is_closing(reader, job.id)]
+        cases = [
+            job
+            for job in over
+            if not any(
+                sender.under_way(reader, kind, job.id)
+                for kind in (TransactionKind.WITHDRAW, TransactionKind.REFUND, TransactionKind.RESERVE)
+            )
+        ]
     return sum(_close_escrow(chain, job) for job in cases) > 0
-
-
-def _is_closing(reader: RowReader, job_id: str) -> bool:
-    return any(
-        sender.under_way(reader, kind, job_id)
-        for kind in (TransactionKind.WITHDRAW, TransactionKind.REFUND, TransactionKind.RESERVE)
-    )
 
 
 def _open_escrow(chain: ChainContext, job: Job) -> bool:

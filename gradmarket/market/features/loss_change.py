@@ -133,16 +133,13 @@ class Admission:
         total = max(0.0, self.total + weight)
         if total < CONVICTS:
             return Admission(total, self.closings, self.until)
-        pause = min(PAUSE * 2 ** min(self.closings, 32), max(PAUSE, _count_longest_pause(tasks)))
+        # the rounds of `tasks` tasks in which the lies of a turn are a share of RISK
+        longest = math.ceil((TURN / tasks + UNDER_WAY / SEVERAL_CLEARED) / RISK)
+        pause = min(PAUSE * 2 ** min(self.closings, 32), max(PAUSE, longest))
         return Admission(0.0, self.closings + 1, number + 1 + pause)
 
     def admits(self, number: int) -> bool:
         return number >= self.until
-
-
-def _count_longest_pause(tasks: int) -> int:
-    """Returns the rounds of `tasks` tasks in which the lies of a turn are a share of RISK."""
-    return math.ceil((TURN / tasks + UNDER_WAY / SEVERAL_CLEARED) / RISK)
 
 
 def count_places_meanwhile(before: int, tasks: int) -> int:

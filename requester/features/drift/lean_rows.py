@@ -41,7 +41,11 @@ _OF_JOB: Final = select(Lean).where(Lean.job_id == bindparam("job")).order_by(Le
 
 def list_sums_before(rows: Iterable[Lean], number: int) -> dict[str, drift.Drift]:
     """Returns the sums by operator, as the merges of the rounds before `number` left them."""
-    return {row.operator: _drift_of(row) for row in rows if row.round < number}
+    return {
+        row.operator: drift.Drift(np.frombuffer(row.total, NUMBERS), row.squares, row.rounds)
+        for row in rows
+        if row.round < number
+    }
 
 
 def store_leans(
@@ -68,10 +72,6 @@ def _list_needless_rows(rows: Sequence[Lean], first: int) -> Iterable[Lean]:
     """
     settled = {row.operator: row for row in rows if row.round < first}
     return (row for row in rows if row.round < first and row is not settled[row.operator])
-
-
-def _drift_of(row: Lean) -> drift.Drift:
-    return drift.Drift(np.frombuffer(row.total, NUMBERS), row.squares, row.rounds)
 
 
 def newest_drifts(reader: RowReader) -> Sequence[tuple[str, dict[str, Any]]]:

@@ -54,7 +54,10 @@ def collect_metrics(reader: RowReader, now: float, waits: Mapping[str, float] | 
 
     `waits`: the lags of the stages whose rows do not record since when they are ready (StageWaits).
     """
-    counted = {name: _count_by_column(reader, column) for name, (column, _) in STATES.items()}
+    counted = {
+        name: dict(reader.session.execute(select(column, func.count()).group_by(column)).all())
+        for name, (column, _) in STATES.items()
+    }
     for name, (_, text) in STATES.items():
         yield _build_gauges(f"gradmarket_{name}", text, "state", counted[name])
     replicas = counted["replicas"]
@@ -87,10 +90,6 @@ def collect_metrics(reader: RowReader, now: float, waits: Mapping[str, float] | 
         "stage",
         compute_stage_lags(reader, now) | dict(waits or {}),
     )
-
-
-def _count_by_column(reader: RowReader, column: InstrumentedAttribute[str]) -> dict[str, int]:
-    return dict(reader.session.execute(select(column, func.count()).group_by(column)).all())
 
 
 def _count_rows(reader: RowReader, column: InstrumentedAttribute[Any], *where: Any, **named: Any) -> int:

@@ -53,13 +53,12 @@ def list_due_jobs(reader: RowReader, now: float) -> list[str]:
         if row is None or row.state != RoundState.OPEN:
             continue
         sum_ = of_round(reader, job.id, row.number)
-        if sum_ is None or (sum_.step < SUMMED and _may_end(reader, sum_, now)):
+        if sum_ is None or (
+            sum_.step < SUMMED
+            and ((sum_.due_at is not None and sum_.due_at <= now) or count_messages(reader, sum_) >= sum_.expected)
+        ):
             found.append(job.id)
     return found
-
-
-def _may_end(reader: RowReader, row: SecureSum, now: float) -> bool:
-    return (row.due_at is not None and row.due_at <= now) or count_messages(reader, row) >= row.expected
 
 
 def count_messages(reader: RowReader, row: SecureSum) -> int:

@@ -79,18 +79,8 @@ def find_wanted_run(reader: RowReader, determinism_class: str, now: float) -> Tr
     )
     sketched = select(TrustedRun).join(Job, Job.id == TrustedRun.job_id).where(TrustedRun.sketch.is_not(None))
     others = sketched.where(TrustedRun.determinism_class != determinism_class, ~taken)
-    useful = others.where(*_build_useful_conditions(reader, determinism_class, now))
-    return reader.session.scalars(
-        useful.order_by(TrustedRun.created_at.desc(), TrustedRun.task_id).limit(1)
-    ).one_or_none()
-
-
-def _build_useful_conditions(reader: RowReader, determinism_class: str, now: float) -> list[ColumnElement[bool]]:
-    """Returns conditions for runs from which something can be learnt about this class.
-
-    A refused pair is not measured any more. A calibrated pair is measured further while the job goes on and workers of
-    the class are present for it.
-    """
+    # something can be learnt about this class: a refused pair is not measured any more, and a calibrated pair
+    # further while the job goes on and workers of the class are present for it
     pairs: dict[str, list[tuple[str, str]]] = {CalibrationState.REFUSED: [], CalibrationState.CALIBRATED: []}
     ours = or_(Calibration.one == determinism_class, Calibration.other == determinism_class)
     for row in reader.session.scalars(select(Calibration).where(ours, Calibration.state.in_(pairs))):
@@ -99,7 +89,10 @@ def _build_useful_conditions(reader: RowReader, determinism_class: str, now: flo
     workers = exists().where(Worker.determinism_class == determinism_class, Worker.seen_at > now - LIVE_S)
     goes_on = and_(Job.ended_at.is_(None), workers)
     refused, calibrated = pairs[CalibrationState.REFUSED], pairs[CalibrationState.CALIBRATED]
-    return [theirs.not_in(refused), or_(theirs.not_in(calibrated), goes_on)]
+    useful = others.where(theirs.not_in(refused), or_(theirs.not_in(calibrated), goes_on))
+    return reader.session.scalars(
+        useful.order_by(TrustedRun.created_at.desc(), TrustedRun.task_id).limit(1)
+    ).one_or_none()
 
 
 def find_current_run(reader: RowReader, task_id: str, determinism_class: str) -> TrustedRun | None:

@@ -205,7 +205,8 @@ class OwnFolder:
 
     def _in_hand(self, store: AccountStore) -> Iterator[InHand]:
         for held in filter(None, map(_load_replica, sorted((self._folder / "held").glob("*/*.json")))):
-            account = next((a for a in store.accounts if _is_of_account(held, a)), None)
+            named = held.instance, held.lease.offer.job
+            account = next((one for one in store.accounts if named == (one.instance, one.chain_job)), None)
             if held.open and account is not None:
                 pay = convert_to_amount(held.units, account)
                 yield InHand(
@@ -218,10 +219,6 @@ class OwnFolder:
                     pay=str(pay),
                     pay_text=self.money(account).text(pay),
                 )
-
-
-def _is_of_account(held: InFlight, account: JobAccount) -> bool:
-    return (held.instance, held.lease.offer.job) == (account.instance, account.chain_job)
 
 
 def _describe_replica_state(held: InFlight) -> str:

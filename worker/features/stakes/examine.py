@@ -32,7 +32,7 @@ from gradmarket.market.rules.proof import Fault, OfferScope, is_signed_by
 from gradmarket.market.signing import Domain, digest_struct
 from gradmarket.market.stakes import compute_accusation_event
 from gradmarket.market.terms import Address, Digest, Hash, JobId, blob_digest
-from gradmarket.market.wire.evidence import PublishedAudit, PublishedBallot, PublishedEvidence
+from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence
 from gradmarket.market.wire.hearing_messages import SignedRuling, name_dispute
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import Runner
@@ -130,7 +130,10 @@ def _fetch_examined_case(market: MarketClient, job: JobId, worker: Address, case
 
     Raises Refused until the answers are published: the task may be redone.
     """
-    audit = next((audit for audit in market.audits(job) if _is_audit_about(audit, case)), None)
+    audit = next(
+        (audit for audit in market.audits(job) if any(accusation.case == case for accusation in audit.accusations)),
+        None,
+    )
     publication = market.job(job).publication
     if audit is None or publication is None:
         return None
@@ -141,10 +144,6 @@ def _fetch_examined_case(market: MarketClient, job: JobId, worker: Address, case
     if audit.root is None or ballot.sealed is None:
         raise Refused(f"the answers of {audit.task} are not published yet, for it may be done again: examine it later")
     return ExaminedCase(publication, evidence, ballot, audit.task, Digest(audit.root))
-
-
-def _is_audit_about(audit: PublishedAudit, case: Hash) -> bool:
-    return any(accusation.case == case for accusation in audit.accusations)
 
 
 def describe_missing_proof(ledger: Ledger, case: OnChainCase, name: Hash, spec: Hash, shown: ExaminedCase) -> str:

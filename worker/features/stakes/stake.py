@@ -13,7 +13,7 @@ from contracts.rpc import LOCAL_CHAIN_IDS
 from contracts.transactions import execute_call, require_receipt
 from gradmarket.client.transport import keep_trying_for
 from gradmarket.market.errors import Conflict, MarketError, Refused
-from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.signing import address_of
 from gradmarket.market.stakes import Stakes, Vesting
@@ -76,19 +76,14 @@ def _fetch_terms(origin: str, job: JobId, choose: Callable[[JobSpec], Stakes | N
         facts, view = market.facts(), market.job(job)
     finally:
         market.close()
-    return Offered(facts, *_check_stake_terms(job, view.publication, view.chain_job, choose))
-
-
-def _check_stake_terms(
-    job: JobId, publication: Publication | None, chain_job: int | None, choose: Callable[[JobSpec], Stakes | None]
-) -> tuple[int, Stakes, Hash]:
-    if publication is None or chain_job is None:
+    publication = view.publication
+    if publication is None or view.chain_job is None:
         raise Refused(f"job {job} is not on the chain yet")
     if publication.job != job:
         raise Untrusted(f"the market sent job {publication.job} instead of job {job}")
     if (terms := choose(publication.spec)) is None:
         raise Refused(f"job {job} takes no stakes")
-    return chain_job, terms, hash_of(publication.digest)
+    return Offered(facts, view.chain_job, terms, hash_of(publication.digest))
 
 
 def check_job_on_chain(ledger: Ledger, me: Address, job: Offered) -> None:

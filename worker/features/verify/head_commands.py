@@ -201,12 +201,12 @@ def _compare_job(
     except MarketError as error:
         text = f"{account.job}: its market does not answer, so only heads of one size are compared: {error}"
         journal.report("market_silent", text, job=account.job)
-        alike = [one for one in find_forks(heads, account.domain, signer, lambda _small, _large: ()) if _is_alike(one)]
+        alike = [
+            one
+            for one in find_forks(heads, account.domain, signer, lambda _small, _large: ())
+            if one.one.head.size == one.other.head.size
+        ]
         return [*forks, *(one for one in alike if one not in forks)], False
     finally:
         market.close()
     return forks, True
-
-
-def _is_alike(fork: HeadFork) -> bool:
-    return fork.one.head.size == fork.other.head.size

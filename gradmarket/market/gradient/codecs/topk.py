@@ -44,18 +44,14 @@ def _pack_positions(places: NDArray[np.uint16]) -> NDArray[np.uint8]:
     return words.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :3]
 
 
-def _unpack_positions(packed: NDArray[np.uint8]) -> NDArray[np.int64]:
-    first, middle, last = (packed.reshape(-1, 3)[:, byte].astype(np.int64) for byte in range(3))
-    both = np.stack([first | (middle & 15) << 8, middle >> 4 | last << 4], axis=1)
-    return both.reshape(-1, TAKEN)
-
-
 def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
     blocks = -(-count // TOP_BLOCK)
     arrays = (("<u2", 2 * blocks), ("<u8", blocks), ("<u8", blocks), ("u1", PLACES_BYTES * blocks))
     means, signs, upper, packed = split_arrays(data, packed_bytes(count), *arrays)
     check_means(means)
-    places = _unpack_positions(packed)
+    first, middle, last = (packed.reshape(-1, 3)[:, byte].astype(np.int64) for byte in range(3))
+    both = np.stack([first | (middle & 15) << 8, middle >> 4 | last << 4], axis=1)
+    places = both.reshape(-1, TAKEN)
     if (np.diff(places) <= 0).any():
         raise PayloadRefused("the positions of a block do not rise")
     if blocks:
