@@ -25,6 +25,7 @@ class Defence:
     """Whether a failed audit takes back merged rounds (trust.replay)."""
     final_after: int = ROUNDS_BEHIND
     """The rounds that it may still take back."""
+    norm_bound: float = 10.0
 
     def rule(self) -> tuple[AggregatorRule, Any]:
         rule = load_aggregator(self.aggregator)
@@ -49,8 +50,8 @@ _JOB: Final = {
     "price": "1000000000",
 }
 TRUSTED: Final = JobSpec.model_validate(_JOB | TRUST)
-PROVEN: Final = JobSpec.model_validate(_JOB).plan(BEST)
-"""The default's plan in a job of as many rounds; everybody is proven at the start, the colluders too."""
+DEFAULT: Final = JobSpec.model_validate(_JOB)
+"""A job of as many rounds that names no trust; everybody is proven at the start, the colluders too."""
 AUDITED: Final = "audits of 50 %"
 OPEN: Final = 20
 """Rounds that a job may have open which is to bear patient colluders."""
@@ -75,10 +76,13 @@ DEFENCES: Final[Mapping[str, Defence]] = {
 BESIDE: Final[Mapping[str, Defence]] = {
     AUDITED: DEFENCES[AUDITED],
     f"{AUDITED}, {OPEN} rounds": Defence("mean", plan=_AUDITED, replays=True, final_after=OPEN),
-    "proven": Defence("mean", plan=PROVEN, replays=True),
-    f"proven, {OPEN} rounds": Defence("mean", plan=PROVEN, replays=True, final_after=OPEN),
+    "proven, 2 rounds": Defence("mean", plan=DEFAULT.plan(BEST), replays=True),
+    "proven": Defence("mean", plan=DEFAULT.plan(BEST), replays=True, final_after=DEFAULT.final_after),
+    "default": Defence("mean", {}, DEFAULT.plan(BEST), True, DEFAULT.final_after, DEFAULT.norm_bound),
 }
-"""Defences that patient and late colluders are played against."""
+"""Defences that patient and late colluders are played against; the last is a job that names none of these fields."""
+AIMED: Final = frozenset({f"{AUDITED}, {OPEN} rounds", "proven", "default"})
+"""Those that a job is to have against them."""
 
 
 @dataclass

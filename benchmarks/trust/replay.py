@@ -30,9 +30,11 @@ from gradmarket.market.gradient.round_merge import MergedAnswer
 from gradmarket.market.rules import assignment, secrets
 from gradmarket.market.rules.overlap import ROUNDS_BEHIND
 from gradmarket.market.rules.replication import proven
-from gradmarket.market.terms import Address, Digest, Hash, blob_digest, domain_hash
+from gradmarket.market.terms import Address, Digest, Hash, Plan, blob_digest, domain_hash
 from gradmarket.market.wire.poll import hash_of
 
+ALONE: Final = Plan(first_wave=1, quorum=1, maximum=1)
+"""One worker answers, and the auditor decides."""
 CONVICTING: Final = 2
 """Computations of an audit that fails: the convicting auditor has found the same twice."""
 
@@ -102,6 +104,7 @@ class Replayed(Run):
         self._tasks: dict[tuple[int, int], Task] = {}
         self._attempts: dict[tuple[int, int], int] = {}
         self._wrong: set[Digest] = set()
+        self._newest_lie: int | None = None
         self._course = Course(needed=(rounds - len(self.models) + 1) * self.setting.workers)
         while True:
             closed = len(self.models) - 1
@@ -136,19 +139,24 @@ class Replayed(Run):
         while True:
             attempt = self._attempts[number, index] = self._attempts.get((number, index), -1) + 1
             secret = _secret(self._seed, number, index, attempt)
-            decided = self._decided(shared, self._restrain(attack), secret)
+            plan = ALONE if self._is_audited(number) else self._plan
+            decided = self._decided(shared, plan, self._restrain(attack), secret)
             if decided is not None:
-                decided = self._refer(shared, number, decided)
+                decided = self._refer(shared, decided) if plan is ALONE else decided
                 answer = self._answer(index, honest, None if decided.honest else attack)
-                return self._drawn(number, index, decided, answer, honest, secret)
+                task = self._drawn(number, index, decided, answer, honest, secret)
+                return replace(task, due=task.diverged, audited=True) if plan is ALONE else task
 
-    def _refer(self, shared: Crew, number: int, decided: Decided) -> Decided:
-        """Where an audit settles open tasks, those of the last rounds come before the acceptance."""
-        if not self._plan.referred or number < self.trained.workload.rounds - proven.LAST:
-            return decided
+    def _is_audited(self, number: int) -> bool:
+        """Returns whether the round is one whose tasks an audit settles before they are accepted, as `proven` does."""
+        lie = self._newest_lie
+        is_last = number >= self.trained.workload.rounds - proven.LAST
+        return self._plan.referred and (is_last or (lie is not None and number <= lie + proven.ALERT))
+
+    def _refer(self, shared: Crew, decided: Decided) -> Decided:
+        """Has the auditor settle the task of a worker that answers alone, which votes no more where it lied."""
         self._course.audits += 1
-        if not decided.honest:
-            self._convict(shared, decided.agreeing, looks_back=False)
+        shared.caught |= frozenset() if decided.honest else decided.agreeing
         return replace(decided, honest=True)
 
     def _clear(self, shared: Crew) -> list[Task]:
@@ -168,12 +176,12 @@ class Replayed(Run):
         else:
             self._take_back(wrong)
 
-    def _decided(self, shared: Crew, attack: str | None, secret: Hash) -> Decided | None:
+    def _decided(self, shared: Crew, plan: Plan, attack: str | None, secret: Hash) -> Decided | None:
         present = {Address(str(worker)): worker for worker in shared.present()}
         order = [present[name] for name in assignment.draw_order(domain_hash("draw", secret), present)]
         if attack is None:
-            return Decided(frozenset(order[: self._plan.first_wave]), honest=True)
-        return agreed(shared, self._plan, order[: self._plan.maximum], attack in QUIET)
+            return Decided(frozenset(order[: plan.first_wave]), honest=True)
+        return agreed(shared, plan, order[: plan.maximum], attack in QUIET)
 
     def _drawn(
         self, number: int, index: int, decided: Decided, answer: MergedAnswer, honest: Sequence[Tensors], secret: Hash
@@ -218,13 +226,12 @@ class Replayed(Run):
         """Revokes the task, bars its workers, and audits their other answers."""
         self._course.failed += 1
         self._wrong.add(task.root)
+        self._newest_lie = max(task.round, self._newest_lie or 0)
         del self._tasks[task.round, task.index]
-        self._convict(shared, task.agreeing, looks_back=self._final_after > ROUNDS_BEHIND)
-
-    def _convict(self, shared: Crew, guilty: frozenset[int], looks_back: bool) -> None:
-        shared.caught |= guilty
+        shared.caught |= task.agreeing
+        looks_back = self._final_after > ROUNDS_BEHIND
         for other in self._tasks.values():
-            other.due |= not other.audited and (looks_back or not guilty.isdisjoint(other.agreeing))
+            other.due |= not other.audited and (looks_back or not task.agreeing.isdisjoint(other.agreeing))
 
     def _take_back(self, number: int) -> None:
         """Opens the round again from its parameters; later rounds are discarded."""

@@ -227,8 +227,9 @@ def _describe_audits(spec: JobSpec) -> str:
     kept, unnamed = spec.final_after - spec.overlap, proven.count_final_rounds(spec.sizes.most, spec.rounds)
     fewer = f", fewer than {unnamed}: lies of a patient ring may stay (audit.final_after)" if kept < unnamed else ""
     return (
-        f"{rate:.0%} of unanimous tasks, all of the last {min(proven.LAST, spec.rounds)} rounds{raised}; "
-        f"one that fails has the answers of {kept} rounds audited{fewer}"
+        f"{rate:.0%} of unanimous tasks, all of the last {min(proven.LAST, spec.rounds)} rounds, where one "
+        f"answers alone{raised}; one that fails has the answers of {kept} rounds audited{fewer}, and all of the next "
+        f"{proven.ALERT} too"
     )
 
 

@@ -3,7 +3,8 @@
 A round is one draw of its tasks. The ring knows its members and a whole task before it answers, shares one computation
 among a task's seats, and comes back with a fresh identity as soon as one is barred. Everybody is proven at the start,
 the ring too, which is its best case. Audits that were drawn for a round end one round later; lies that they find are
-taken back together with all rounds that were merged meanwhile.
+taken back together with all rounds that were merged meanwhile. In the last rounds, and in those that follow an accepted
+lie, each task has one answer, which is audited before it is accepted.
 """
 
 from collections import deque
@@ -38,7 +39,9 @@ class Rules:
     vested: int = 16
     """Last prices of an identity that a conviction burns."""
     closing: int = proven.LAST
-    """Last rounds, in which every task is audited."""
+    """Last rounds, in which one proven worker answers each task alone, and an audit decides."""
+    alert: int = proven.ALERT
+    """Rounds after an accepted lie in which the same holds; 0 for none."""
     window: int | None = None
     """Newest rounds that a failed audit may take back; None: as a job that names none (count_final_rounds)."""
 
@@ -196,6 +199,10 @@ class _Play:
     networks: int = 0
     served: dict[int, int] = field(default_factory=dict)
     """The round in which each network last had a newcomers' task."""
+    number: int = 0
+    """The round that is played."""
+    alert_until: int = -1
+    """The last round in which tasks are answered alone since a lie was accepted."""
     again_from: int = 0
     """The first of the recent rounds that was done again in this round, by its place; their number for none."""
 
@@ -242,7 +249,7 @@ def _round(game: _Play, number: int) -> None:
     for one in chosen:
         game.served[one.network] = number
         _answer_alone(game, one)
-    game.spent = 0
+    game.spent, game.number = 0, number
     if len(game.recent) == game.recent.maxlen:
         game.out.wrong += sum(voted.wrong and not voted.over for voted in game.recent[0])
     game.recent.append([])
@@ -324,17 +331,19 @@ def _deal(game: _Play, proven: list[_Identity], tasks: int) -> Iterator[list[_Id
 
 def _vote(game: _Play, members: list[_Identity], number: int) -> None:
     out, rules, market = game.out, game.rules, game.market
-    members = [one for one in members if one.evidence >= rules.evidence]  # members barred since are replaced
+    alone = number >= market.rounds - rules.closing or number <= game.alert_until
+    size = 1 if alone else rules.replicas
+    members = [one for one in members[:size] if one.evidence >= rules.evidence]  # members barred since are replaced
     ring = [one for one in members if one.ring]
-    out.seats += rules.replicas
+    out.seats += size
     out.ring_seats += len(ring)
-    now = Moment(len(ring), rules.replicas, number, market.rounds, game.spent, game.random.random())
+    now = Moment(len(ring), size, number, market.rounds, game.spent, game.random.random())
     lies = bool(ring) and game.adversary.wants(now)
     game.spent += lies
     out.ring_computed += bool(ring) and not lies
-    if lies and len(ring) < len(members):
+    if lies and (alone or len(ring) < len(members)):
         # The auditor decides. A lone wrong answer costs pay and standing; equal wrong answers of two convict.
-        game.out.audits += 1
+        out.audits += 1
         if len(ring) == 1:
             ring[0].evidence = 0
         else:
@@ -342,8 +351,9 @@ def _vote(game: _Play, members: list[_Identity], number: int) -> None:
         return
     for one in ring:
         _pay(game, one)
-    drawn = number >= market.rounds - rules.closing or game.random.random() < rules.rate
-    game.recent[-1].append(_Voted(tuple(members), lies, drawn))
+    out.audits += alone
+    drawn = not alone and game.random.random() < rules.rate
+    game.recent[-1].append(_Voted(tuple(members), lies, drawn, over=alone))
     if lies and game.adversary.leaves:
         for one in ring:
             _replace(game, one)
@@ -364,6 +374,8 @@ def _convict(game: _Play, members: Sequence[_Identity], accepted: bool = False) 
 
     Where a wrong answer was accepted and a job keeps more rounds than it must, all tasks of these are audited.
     """
+    if accepted and game.rules.alert:
+        game.alert_until = game.number + game.rules.alert - 1
     everything = accepted and (game.recent.maxlen or 0) > ROUNDS_BEHIND
     guilty = [one for one in members if one.ring]
     for one in guilty:
@@ -384,11 +396,12 @@ def _convict(game: _Play, members: Sequence[_Identity], accepted: bool = False) 
 
 def _take_back(game: _Play, round_: list[_Voted]) -> None:
     """Does the task again; where its round was merged, that round is replayed, and all later ones are done again."""
-    game.out.again += game.rules.replicas
+    computed = 2 if game.rules.alert else game.rules.replicas  # one answer and its audit, or a vote
+    game.out.again += computed
     place = next(place for place, one in enumerate(game.recent) if one is round_)
     if place < game.again_from:
         later = list(game.recent)[place + 1 : game.again_from + 1]
-        game.out.again += sum(map(len, later)) * game.rules.replicas
+        game.out.again += sum(map(len, later)) * computed
         game.out.rounds_again += len(later) + (game.again_from == len(game.recent) - 1)
         game.again_from = place
 

@@ -9,6 +9,7 @@ from statistics import mean
 import pytest
 
 from gradmarket.market.features.proven import seat_rules
+from gradmarket.market.rules.replication import proven
 from gradmarket.trust.free_identities import (
     ADVERSARIES,
     Adversary,
@@ -74,8 +75,8 @@ def test_each_lie_is_caught_with_the_rate_of_audits() -> None:
     ),
 )
 def test_the_table_of_the_proposal_is_found_again(name: str, most: float, computations: float) -> None:
-    """There a conviction takes back two rounds."""
-    outcomes = played(name, Rules(window=2))
+    """There a conviction takes back two rounds, and votes go on."""
+    outcomes = played(name, Rules(window=2, alert=0))
     assert wrong(outcomes) <= most
     assert mean(each.computations for each in outcomes) == pytest.approx(computations, abs=0.06)
 
@@ -83,9 +84,30 @@ def test_the_table_of_the_proposal_is_found_again(name: str, most: float, comput
 @pytest.mark.parametrize(("tasks", "left"), [(8, 0.75), (40, 1.0)])
 def test_audits_of_all_rounds_that_are_not_final_find_more_lies_of_a_ring(tasks: int, left: float) -> None:
     """20 rounds of 8 tasks, three of 40: both make the job compute at most 3.7 times for a right task."""
-    few, many = (played("patient", Rules(window=window), market=RingMarket(60, tasks)) for window in (2, None))
+    few, many = (played("patient", Rules(window=window, alert=0), market=RingMarket(60, tasks)) for window in (2, None))
     assert wrong(many) < left * wrong(few)
     assert max(mean(each.computations for each in outcomes) for outcomes in (few, many)) <= 3.75
+
+
+@pytest.mark.parametrize("tasks", [8, 40])
+def test_answers_alone_after_an_accepted_lie_leave_fewer_lies_and_cost_less(tasks: int) -> None:
+    votes, alone = (played("patient", Rules(alert=alert), market=RingMarket(60, tasks)) for alert in (0, proven.ALERT))
+    assert wrong(alone) < wrong(votes)
+    assert mean(each.computations for each in alone) < mean(each.computations for each in votes)
+
+
+@pytest.mark.parametrize("rounds", [10, 20, 30, 50])
+def test_a_short_job_costs_no_more_than_a_long_one(rounds: int) -> None:
+    """A vote and its audits, and in the last two rounds one answer and its audit."""
+    rules = Rules(rate=proven.compute_audit_rate(3, rounds))
+    market = RingMarket(60, 48, rounds)
+    honest = mean(each.computations for each in played("honest", rules, market=market))
+    assert honest == pytest.approx((3 + rules.rate) * (1 - 2 / rounds) + 2 * 2 / rounds, abs=0.02)
+    assert honest <= 3.25
+    for lie in ("unanimous", "patient", "late", "once_and_leave"):
+        outcomes = played(lie, rules, market=market)
+        assert wrong(outcomes) <= 1.0
+        assert mean(each.computations for each in outcomes) <= 3.7
 
 
 def test_honest_work_is_always_paid_and_what_is_not_lied_about_is_right() -> None:

@@ -102,12 +102,13 @@ def test_a_plan_of_proven_workers_has_its_audits_and_a_newcomer_s_first_pay(tmp_
     short.write_text(json.dumps(job | {"rounds": 20}))
     long.write_text(json.dumps(job | {"rounds": 100}))
     found = run_json("job", "plan", str(short), "--json")
-    back = "one that fails has the answers of 20 rounds audited"
-    assert found["audits"] == f"35% of unanimous tasks, all of the last 2 rounds; 20% would do in a long job; {back}"
+    back = "one that fails has the answers of 20 rounds audited, and all of the next 5 too"
+    last = "all of the last 2 rounds, where one answers alone"
+    assert found["audits"] == f"35% of unanimous tasks, {last}; 20% would do in a long job; {back}"
     assert (
         "the k-th in the queue is first paid within 4 k rounds, and k at once vote after about 32 k" in found["joining"]
     )
-    usual = "20% of unanimous tasks, all of the last 2 rounds"
+    usual = f"20% of unanimous tasks, {last}"
     assert run_json("job", "plan", str(long), "--json")["audits"] == f"{usual}; {back}"
     long.write_text(json.dumps(job | {"rounds": 100, "audit": {"probability": 0.1, "final_after": 2}}))
     assert "of 2 rounds audited, fewer than 20: lies" in run_json("job", "plan", str(long), "--json")["audits"]

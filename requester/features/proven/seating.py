@@ -11,7 +11,7 @@ from gradmarket.market.features.proven.seat_rules import LeftPlace, Newcomer
 from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Candidate, Idle, Mixable, Opening, Party
 from gradmarket.market.rules.replication import BEST, STRANGER
-from gradmarket.market.rules.replication.proven import LAST, is_proven
+from gradmarket.market.rules.replication.proven import ALERT, LAST, is_proven
 from gradmarket.market.terms import Address, Hash, Plan
 from requester.features.proven import joining, seats
 from requester.moves.candidates import CandidatePool, Deal, OpenPlaces
@@ -146,19 +146,26 @@ class SeatPool(CandidatePool):
         return [*queued, *rest]
 
     def _plan_vote(self, task: Task, proven: int) -> Plan:
-        """Plans a vote of proven workers.
+        """Plans a vote of proven workers; in rounds whose tasks are all audited, one of them answers alone.
 
         Where audits are late, a hidden seat replaces them, if enough workers are present and the deposit pays for it.
         """
-        plan = self._spec.plan(BEST)
-        plan = replace(plan, audit=1.0) if task.round >= self._spec.rounds - LAST else plan
+        plan, alone = self._spec.plan(BEST), self._is_audited(task.round)
         if not self._is_auditor_outgrown:
-            return plan
+            return self._spec.plan(STRANGER) if alone else plan
         plain, hidden = self._spec.relieved_plans
-        if not seat_rules.is_seat_hidden(Hash(task.secret), plan.audit):
+        if not alone and not seat_rules.is_seat_hidden(Hash(task.secret), plan.audit):
             return plain
         may = proven >= hidden.first_wave and seats.pays_hidden_seat(self._reader, self._job, task.round)
         return hidden if may else replace(plan, audit=1.0)
+
+    def _is_audited(self, number: int) -> bool:
+        lie = self._newest_lie
+        return number >= self._spec.rounds - LAST or (lie is not None and number <= lie + ALERT)
+
+    @cached_property
+    def _newest_lie(self) -> int | None:
+        return seats.find_newest_lie(self._reader, self._job)
 
     @cached_property
     def _is_auditor_outgrown(self) -> bool:
@@ -169,7 +176,7 @@ class SeatPool(CandidatePool):
 
     def _count_alone(self, number: int) -> int:
         if number not in self._alone:
-            self._alone[number] = seats.count_newcomers_tasks(self._reader, self._job, number)
+            self._alone[number] = seats.count_newcomers_tasks(self._reader, self._job, number, self._now)
         return self._alone[number]
 
     def _count_proven(self) -> dict[str, int]:

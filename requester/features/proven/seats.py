@@ -13,7 +13,7 @@ from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Part
 from gradmarket.market.rules.lifecycle import PAID, SILENT
 from gradmarket.market.rules.newcomers import choose_filling_parties
 from gradmarket.market.rules.replication import proven
-from gradmarket.market.terms import Address, AuditState, JobId, ReplicaState, Units
+from gradmarket.market.terms import Address, AuditState, JobId, ReplicaState, TaskState, Units
 from requester.features.audits.audit_tables import Audit
 from requester.features.reputation import reputations
 from requester.store import jobs, workers
@@ -152,9 +152,25 @@ _PACES: Final = (
 )
 
 
-def count_newcomers_tasks(reader: RowReader, job: Job, number: int) -> int:
-    """Returns how many attempts at tasks of the round one worker decides, or decided, alone."""
-    return reader.session.scalar(_ALONE, {"job": job.id, "round": number}) or 0
+def count_newcomers_tasks(reader: RowReader, job: Job, number: int, now: float) -> int:
+    """Returns how many attempts at tasks of the round newcomers decide, or decided, alone."""
+    rows = reader.session.execute(_ALONE, {"job": job.id, "round": number}).all()
+    records = reputations.load_standings(reader, job, {row.operator for row in rows}, now) if rows else {}
+    proof = jobs.load_spec(job).proof or 0
+    fresh = (row for row in rows if not proven.is_proven(records.get((row.operator, row.name), 0.0), proof))
+    return len({row.id for row in fresh})
+
+
+def find_newest_lie(reader: RowReader, job: Job) -> int | None:
+    """Returns the newest round of which an audit revoked an accepted answer; None where none did."""
+    return reader.session.scalar(_NEWEST_LIE, {"job": job.id})
+
+
+_NEWEST_LIE: Final = (
+    select(func.max(Audit.round))
+    .join(Task, Task.id == Audit.task_id)
+    .where(Audit.job_id == bindparam("job"), Audit.state == AuditState.FAILED, Task.state == TaskState.REVOKED)
+)
 
 
 def compute_round_s(reader: RowReader, job: Job, number: int) -> float:
@@ -218,9 +234,8 @@ _LEFT: Final = (
         Account.earned == 0,
     )
 )
-_ALONE: Final = select(func.count()).where(
-    Task.job_id == bindparam("job"),
-    Task.round == bindparam("round"),
-    IS_ALONE,
-    exists().where(Replica.task_id == Task.id),
+_ALONE: Final = (
+    select(Task.id, Replica.operator, Replica.determinism_class.label("name"))
+    .join(Replica, Replica.task_id == Task.id)
+    .where(Task.job_id == bindparam("job"), Task.round == bindparam("round"), IS_ALONE)
 )

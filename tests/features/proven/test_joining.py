@@ -240,7 +240,7 @@ def test_a_proven_operator_has_money_for_one_wallet_that_earned_nothing(new_mark
 
 def test_a_proven_operator_holds_one_seat_whatever_its_wallets_ask(new_market: NewMarket) -> None:
     """The wallet that has the seat wants more than the job pays from then on: it is there no more, and holds it."""
-    market, _ = open_job(new_market, tasks_per_round=8)
+    market, _ = open_job(new_market, rounds=3, tasks_per_round=8)
     key = Address("0x" + "11" * 20)
     first, second = [market.worker(payout=key, consent=number) for number in (1, 2)]
     singles = [market.worker() for _ in range(5)]
@@ -299,7 +299,7 @@ def test_a_waiting_newcomer_gets_the_operator_of_the_left_place_and_its_wait(
 
 @pytest.mark.parametrize(("at_risk", "first"), [(16 * PRICE, True), (15 * PRICE, False)])
 def test_a_deposit_has_its_money_and_its_turn_before_a_flood(new_market: NewMarket, at_risk: int, first: bool) -> None:
-    market, _ = open_proven(new_market)
+    market, _ = open_proven(new_market, rounds=3)
     for number in range(6):
         join(market, f"network {number}", NOISE)
     backed = join(market, "network 0")

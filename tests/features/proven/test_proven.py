@@ -15,7 +15,7 @@ from requester.features.audits.auditor_claims import Claimed
 from requester.features.reputation import reputations
 from requester.store.tables import Job, Replica, Reputation
 from tests.features.audits.test_audits import clean_parameters
-from tests.kit.behaviour import NOISE, WITHHOLDER, scaled
+from tests.kit.behaviour import HONEST, NOISE, WITHHOLDER, Behaviour, scaled
 from tests.lanes import FULL, leave_to_full
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
@@ -188,7 +188,7 @@ def test_a_proof_paid_by_other_requesters_alone_gives_no_vote(
     new_market: NewMarket, payers: Sequence[str], votes: int, own: int
 ) -> None:
     """An owner of requesters' tokens pays itself, however dear its own jobs are; four answers here join it."""
-    market, _ = open_job(new_market)
+    market, _ = open_job(new_market, rounds=3)
     known = [market.worker() for _ in range(3)]
     for payer in payers:
         prove(market, *known, cost=GradientCost(1e24, 1e12, payer))
@@ -230,7 +230,9 @@ def test_proven_ones_decide_by_unanimity_without_an_audit(new_market: NewMarket)
     auditor.play()
     assert market.state() == JobState.FINISHED
     assert len(audits_of(market)) == proven.LAST
-    assert market.earned() == {worker.address: 4 * PRICE for worker in workers}
+    votes = {task.round: task.plan.first_wave for task in market.tasks()}
+    assert votes == {0: 3, 1: 3, 2: 1, 3: 1}, "one answers alone in the last rounds"
+    assert sum(market.earned().values()) == (2 * 3 + 2) * PRICE
     check_books(market)
 
 
@@ -304,7 +306,7 @@ def test_a_unanimous_ring_is_barred_by_an_audit_and_its_round_done_again(new_mar
 
 @FULL
 def test_a_newcomer_takes_no_part_in_a_vote_and_one_task_of_eight(new_market: NewMarket) -> None:
-    market, auditor = open_job(new_market, rounds=3, tasks_per_round=8, replication={"audit": 1e-9})
+    market, auditor = open_job(new_market, rounds=4, tasks_per_round=8, replication={"audit": 1e-9})
     proven = [market.worker() for _ in range(6)]
     prove(market, *proven)
     newcomers = [market.worker() for _ in range(4)]
@@ -320,6 +322,24 @@ def test_a_newcomer_takes_no_part_in_a_vote_and_one_task_of_eight(new_market: Ne
     alone = [row for row in market.replicas() if tasks[row.task_id].plan.first_wave == 1]
     assert len([row for row in alone if tasks[row.task_id].round == 0]) == 1
     assert {row.worker for row in alone} <= {worker.address for worker in newcomers}
+
+
+@pytest.mark.parametrize(("answer", "alone"), [(LIE, range(proven.ALERT + 1)), (HONEST, ())])
+def test_after_an_accepted_lie_one_proven_worker_answers_each_task_of_some_rounds_alone(
+    new_market: NewMarket, answer: Behaviour, alone: Sequence[int]
+) -> None:
+    """From its round on, which is replayed; also in the last two of nine."""
+    market, auditor = open_job(new_market, rounds=9, replication={"audit": 0.99})
+    prove(market, *(market.worker(answer) for _ in range(3)))
+    market.until(lambda: any(row.state == ReplicaState.PAYABLE for row in market.replicas()))
+    market.workers.clear()
+    prove(market, *(market.worker() for _ in range(3)))
+    auditor.play()
+    assert market.state() == JobState.FINISHED
+    votes = {task.round: task.plan.first_wave for task in sorted(market.tasks(), key=lambda task: task.attempt)}
+    assert [number for number in sorted(votes) if votes[number] == 1] == [*alone, 7, 8]
+    assert market.final_parameters() == clean_parameters(new_market, rounds=9)
+    check_books(market)
 
 
 @pytest.mark.parametrize("verifier", ["tolerance", "loss_change"])

@@ -16,8 +16,10 @@
    of a worker later than its class (features.late.expected_s), and the first to answer is paid. So a flood of fresh
    networks that leave their seats makes a round at most as long as that time and a further answer.
 3. Proven operators vote. Only unanimity decides; any split is referred to an audit (rules.voting, Plan.referred).
-4. Of unanimous tasks a share p is audited (audits.auditing), and all of the last LAST rounds. In a job of few rounds p
-   is higher, since a ring that was proven before is not spent when the job ends (compute_stock_wrong).
+4. Of unanimous tasks a share p is audited (audits.auditing). In a job of few rounds p is higher, since a ring that was
+   proven before is not spent when the job ends (compute_stock_wrong). In the last LAST rounds, and in the ALERT rounds
+   after an accepted lie, one proven worker answers each task alone and is audited for certain before it is paid: this
+   costs two computations, where a vote costs three, and replayed rounds are not lied in again.
    Where auditing outgrows the auditor, a hidden seat more takes the place of these audits in as many tasks: R + 1
    proven ones have to agree there, and the auditor looks at splits alone. The offer does not tell them from others. A
    ring that is a share f of the crew, and lies where it knows of R seats of its own, is found in p (1 - f) of its lies.

@@ -25,6 +25,8 @@ SHARE: Final = 8
 """Newcomers get one task in this many."""
 LAST: Final = 2
 """The last rounds, whose tasks are all audited: a lie found there would cost its worker no later work."""
+ALERT: Final = 5
+"""Rounds after that of an accepted wrong answer whose tasks are all audited: others of its ring may be at work."""
 LEAST: Final = 0.2
 """The least share of unanimous tasks that is audited."""
 STEP: Final = 0.05
@@ -122,8 +124,9 @@ def compute_audit_rate(replicas: int, rounds: int | None = None) -> float:
     """Returns the least p, in steps of STEP, that bounds the lies left in a job of `rounds` rounds; None: a long one.
 
     At most BOUND by a ring that always returns, and at most WRONG by a proven ring of RING of the crew. Played with the
-    rounds of count_final_rounds, 0.2 would leave at most 1.0 % in jobs of 10 to 40 rounds with three replicas, but
-    1.3 % in rounds of 48 tasks, which look back at two, and 1.6 % with two replicas at 0.3: so short jobs audit more.
+    rounds of count_final_rounds and ALERT, 0.2 would leave 1.25 % in jobs of 10 rounds of 8 tasks and 0.8 % in 20, with
+    three replicas: so short jobs audit more. An honest one computes 3.25 times for a right task at most, since the last
+    rounds have one answer.
     """
     for step in range(math.ceil(LEAST / STEP), round(1 / STEP)):
         rate = step * STEP
