@@ -31,12 +31,12 @@ from gradmarket.market.features.disputes.questions import (
     Question,
     Reply,
     count_questions,
+    count_total,
     digest_reply,
 )
 from gradmarket.market.features.disputes.referee import SHOWN, Referee, Terms
 from gradmarket.market.features.disputes.refereed import Heard, choose_sides, find_standing_root
 from gradmarket.market.features.disputes.side import Side
-from gradmarket.market.features.disputes.side_clocks import count_total
 from gradmarket.market.messages import Offer
 from gradmarket.market.signing import address_of, digest_struct, signer_of
 from gradmarket.market.terms import Address, Hash, JobId

@@ -10,8 +10,7 @@ from eth_keys.datatypes import PrivateKey
 from numpy.typing import NDArray
 
 from gradmarket.market import signing
-from gradmarket.market.features.secure_sums import collector, holder, signed
-from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums import Aggregation, collector, holder, signed
 from gradmarket.market.features.secure_sums.holder import HolderState, Seat
 from gradmarket.market.features.secure_sums.ring import Elements, Integers
 from gradmarket.market.features.secure_sums.sum_messages import (

@@ -10,9 +10,15 @@ from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.hearing import hear_dispute, judge_operation
-from gradmarket.market.features.disputes.questions import DisputeQuestion, Question, Reply, count_questions, split_parts
+from gradmarket.market.features.disputes.questions import (
+    DisputeQuestion,
+    Question,
+    Reply,
+    count_questions,
+    count_total,
+    split_parts,
+)
 from gradmarket.market.features.disputes.referee import BEFORE, Referee, Terms
-from gradmarket.market.features.disputes.side_clocks import count_total
 from gradmarket.market.features.log.merkle import MerkleTree
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Hash

@@ -7,9 +7,9 @@ from typing import Any, Final
 from sqlalchemy import JSON, ForeignKey, Index, String, cast, delete, exists, func, or_, select
 from sqlalchemy.orm import Mapped, mapped_column
 
+from gradmarket.market.features.disputes.questions import SideClocks
 from gradmarket.market.features.disputes.referee import SHOWN
 from gradmarket.market.features.disputes.refereed import Heard
-from gradmarket.market.features.disputes.side_clocks import SideClocks
 from gradmarket.market.features.log import job_log
 from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire.hearing_messages import AskedInHearing, PublishedHearing, SaidInHearing, SignedRuling

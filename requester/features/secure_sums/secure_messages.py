@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.features.secure_sums import collector
-from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums import Aggregation, collector
 from gradmarket.market.features.secure_sums.job_sum import most_json, number_of
 from gradmarket.market.features.secure_sums.sum_messages import (
     HolderKeysMessage,

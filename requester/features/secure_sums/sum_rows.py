@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 
 from sqlalchemy import bindparam, delete, exists, func, or_, select
 
-from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums import Aggregation
 from gradmarket.market.features.secure_sums.job_sum import build_receipt as receipt_of
 from gradmarket.market.features.secure_sums.job_sum import build_round_aggregation, build_sum_terms, number_of, start_of
 from gradmarket.market.features.secure_sums.sum_messages import MaskedMessage

@@ -9,7 +9,7 @@ from fastapi import HTTPException
 from sqlalchemy import event
 
 from gradmarket.market.errors import NotFound
-from gradmarket.market.features.disputes import side_clocks
+from gradmarket.market.features.disputes import questions
 from gradmarket.market.features.disputes.questions import HEARING_S
 from gradmarket.market.terms import Address
 from gradmarket.market.wire.hearing_messages import MOST_SAID
@@ -27,7 +27,7 @@ SUM_S = 30
 @pytest.fixture
 def short_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RUNS": 1, "MOST_LATER": -1, "SPARE_S": SUM_S}.items():  # the sides are of other classes
-        monkeypatch.setattr(side_clocks, name, value)
+        monkeypatch.setattr(questions, name, value)
 
 
 @pytest.mark.usefixtures("short_clocks")
@@ -78,8 +78,8 @@ def test_a_sweep_reads_no_hearing_that_waits_and_so_many_at_once_of_those_that_a
 
 
 def test_a_side_whose_clock_ran_out_has_until_the_question_is_put_and_no_less() -> None:
-    clocks, side = side_clocks.SideClocks(HEARING_S, across=False), Address("0x" + "11" * 20)
-    total = side_clocks.count_total(HEARING_S, across=False)
+    clocks, side = questions.SideClocks(HEARING_S, across=False), Address("0x" + "11" * 20)
+    total = questions.count_total(HEARING_S, across=False)
     clocks.stop(side, HEARING_S, total + 5)
     assert clocks.find_end(side, 9 * HEARING_S) == 8 * HEARING_S
 

@@ -9,8 +9,7 @@ from blake3 import blake3
 
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.secure_sums import collector, holder
-from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums import Aggregation, collector, holder
 from gradmarket.market.features.secure_sums.holder import HolderState
 from gradmarket.market.features.secure_sums.ring import Elements, Integers
 from gradmarket.market.features.secure_sums.sum_messages import Said, StepTold, SurvivorsProposed, parse_step_message

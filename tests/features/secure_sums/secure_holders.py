@@ -11,8 +11,7 @@ from blake3 import blake3
 from contracts.events import beacon, opened_job
 from gradmarket.market import signing
 from gradmarket.market.errors import MarketError
-from gradmarket.market.features.secure_sums import holder, sum_units
-from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums import Aggregation, holder, sum_units
 from gradmarket.market.features.secure_sums.holder import HolderState, HolderStep
 from gradmarket.market.features.secure_sums.job_sum import (
     build_receipt,

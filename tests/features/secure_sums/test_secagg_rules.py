@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import PayloadRefused, Refused
-from gradmarket.market.features.secure_sums import aggregation, degree, secret_sharing
+from gradmarket.market.features import secure_sums
+from gradmarket.market.features.secure_sums import degree, secret_sharing
 from gradmarket.market.features.secure_sums.degree import GroupPlan, plan_group
 from gradmarket.market.features.secure_sums.ring import Ring, add_masks, fixed_point, ring_for
 from gradmarket.market.features.secure_sums.secret_sharing import PRIME, combine_shares, split_secret
@@ -72,7 +73,7 @@ def test_colluders_chosen_by_the_graph_have_no_secret_and_isolate_nobody(
     """Bribed after the graph is known: all of them neighbours of one holder, or its whole border with the drop-outs."""
     found = plan_group(holders, corrupt, dropped)
     assert found.threshold > corrupt
-    adjacent = aggregation.draw_adjacency(BEACON, 1, 2, holders, found.cycles)
+    adjacent = secure_sums.draw_adjacency(BEACON, 1, 2, holders, found.cycles)
     for victim in range(0, holders, 37):
         border = np.flatnonzero(adjacent[victim])
         gone = border[: len(border) - found.threshold]
@@ -80,14 +81,14 @@ def test_colluders_chosen_by_the_graph_have_no_secret_and_isolate_nobody(
 
 
 def test_the_graph_is_symmetric_near_regular_and_everyones_own() -> None:
-    adjacent = aggregation.draw_adjacency(BEACON, 1, 2, 200, 10)
+    adjacent = secure_sums.draw_adjacency(BEACON, 1, 2, 200, 10)
     assert (adjacent == adjacent.T).all()
     assert not adjacent.diagonal().any()
     counts = adjacent.sum(axis=1)
     assert counts.max() <= 20
     assert counts.mean() > 18
-    assert (adjacent == aggregation.draw_adjacency(BEACON, 1, 2, 200, 10)).all()
-    for other in (aggregation.draw_adjacency(BEACON, 1, 3, 200, 10), aggregation.draw_adjacency(BEACON, 2, 2, 200, 10)):
+    assert (adjacent == secure_sums.draw_adjacency(BEACON, 1, 2, 200, 10)).all()
+    for other in (secure_sums.draw_adjacency(BEACON, 1, 3, 200, 10), secure_sums.draw_adjacency(BEACON, 2, 2, 200, 10)):
         assert (adjacent != other).any()
 
 
@@ -95,13 +96,13 @@ def test_no_graph_of_many_falls_apart_by_chosen_drop_outs() -> None:
     """A greedy adversary calls dropped all neighbours of a few holders that it wants the sum of."""
     holders, dropped = 150, 30
     found = plan_group(holders, 15, dropped)
-    adjacent = aggregation.draw_adjacency(BEACON, 1, 2, holders, found.cycles)
+    adjacent = secure_sums.draw_adjacency(BEACON, 1, 2, holders, found.cycles)
     for size in range(1, 20):
         wanted = np.zeros(holders, np.bool_)
         wanted[:size] = True
         border = adjacent[wanted].any(axis=0) & ~wanted
         stay = ~border
-        assert border.sum() > dropped or aggregation.count_fewest_neighbours(adjacent, stay) < found.threshold
+        assert border.sum() > dropped or secure_sums.count_fewest_neighbours(adjacent, stay) < found.threshold
 
 
 @given(st.integers(1, 2000), st.integers(1, 2**50))

@@ -11,7 +11,7 @@ from eth_utils.crypto import keccak
 
 from contracts import events
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums import Aggregation
 from gradmarket.market.features.secure_sums.job_sum import build_round_aggregation, build_sum_terms, start_of
 from gradmarket.market.job import Publication
 from gradmarket.market.signing import address_of, signer_of

@@ -18,8 +18,7 @@ from pydantic import BaseModel
 from contracts import events
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.features.secure_sums import holder, sum_units
-from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums import Aggregation, holder, sum_units
 from gradmarket.market.features.secure_sums.holder import HolderState, HolderStep, Seat
 from gradmarket.market.features.secure_sums.job_sum import (
     build_receipt,

@@ -16,11 +16,11 @@ from gradmarket.market.features.disputes.questions import (
     DisputeQuestion,
     Question,
     Reply,
+    SideClocks,
     digest_reply,
     split_hashes,
     split_parts,
 )
-from gradmarket.market.features.disputes.side_clocks import SideClocks
 from gradmarket.market.features.log.merkle import (
     HASH_BYTES,
     climb_path,

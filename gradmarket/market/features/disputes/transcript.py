@@ -12,10 +12,10 @@ from gradmarket.market.features.disputes.questions import (
     DisputeQuestion,
     Question,
     Reply,
+    SideClocks,
     digest_reply,
 )
 from gradmarket.market.features.disputes.referee import Course, Referee, Terms
-from gradmarket.market.features.disputes.side_clocks import SideClocks
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Hash

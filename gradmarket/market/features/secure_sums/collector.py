@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.secure_sums import secret_sharing, signed
-from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums import Aggregation, secret_sharing, signed
 from gradmarket.market.features.secure_sums.dealing import MASK, SEED, SELF
 from gradmarket.market.features.secure_sums.key_agreement import (
     check_public,

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.secure_sums import secret_sharing
-from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums import Aggregation, secret_sharing
 from gradmarket.market.features.secure_sums.key_agreement import Secrets, ShareChannel, compute_mark
 from gradmarket.market.features.secure_sums.sum_messages import SealedShares
 from gradmarket.market.terms import Hash

@@ -12,8 +12,7 @@ from typing import TypeVar
 
 from gradmarket.market import signing
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.secure_sums import dealing, signed
-from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums import Aggregation, dealing, signed
 from gradmarket.market.features.secure_sums.dealing import SEED
 from gradmarket.market.features.secure_sums.key_agreement import (
     KEY,

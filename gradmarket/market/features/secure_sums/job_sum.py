@@ -9,8 +9,7 @@ from typing import Final
 from blake3 import blake3
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.secure_sums import sum_units
-from gradmarket.market.features.secure_sums.aggregation import Aggregation
+from gradmarket.market.features.secure_sums import Aggregation, sum_units
 from gradmarket.market.features.secure_sums.ring import FixedPoint
 from gradmarket.market.features.secure_sums.sum_messages import MaskedMessage
 from gradmarket.market.job import JobSpec

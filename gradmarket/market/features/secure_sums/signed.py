@@ -8,7 +8,7 @@ from blake3 import blake3
 
 from gradmarket.market import signing
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.secure_sums.aggregation import Aggregation, set_digest
+from gradmarket.market.features.secure_sums import Aggregation, set_digest
 from gradmarket.market.features.secure_sums.sum_messages import HolderKeysMessage, MaskedMessage
 from gradmarket.market.signing import Domain, Struct
 from gradmarket.market.terms import Address, Hash
