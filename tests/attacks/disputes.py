@@ -22,7 +22,6 @@ from eth_keys.datatypes import PrivateKey
 
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
-from gradmarket.market.features.disputes.hearing import Ask, hear_dispute
 from gradmarket.market.features.disputes.questions import (
     DisputeAnswer,
     DisputeQuestion,
@@ -55,9 +54,11 @@ from tests.kit.disputes import (
     HONEST,
     LIAR,
     OFFER,
+    Ask,
     Lie,
     answer_as,
     build_lie,
+    hear_dispute,
     play_dispute,
     side_of,
     terms_of,

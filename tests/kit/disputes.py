@@ -1,6 +1,6 @@
 """Two sides of a dispute over a small task, one of which lies about one element somewhere."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -9,7 +9,7 @@ import torch
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.disputes.hearing import Ask, hear_dispute
+from gradmarket.market.features.disputes.hearing import Judge, Redo, judge_operation
 from gradmarket.market.features.disputes.questions import DisputeQuestion, Question, Reply
 from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee, Terms
 from gradmarket.market.features.disputes.side import Side
@@ -25,6 +25,31 @@ DOMAIN = Domain(31337, Address("0x" + "11" * 20), Hash(bytes(32)))
 OFFER = Hash(bytes(range(32)))
 HONEST, LIAR = PrivateKey(b"\1" * 32), PrivateKey(b"\2" * 32)
 ANSWER_S = 60
+Ask = Callable[[DisputeQuestion, Question], Iterable[Reply]]
+"""Carries a question to a side, and returns the replies that arrive in time: none, one, or too many."""
+
+
+def hear_dispute(
+    referee: Referee,
+    sides: Mapping[Address, Ask],
+    redo: Redo,
+    clock: Callable[[], int],
+    judge: Judge | None = None,
+) -> DisputeVerdict:
+    """Returns the verdict. An invalid reply of a side counts as none."""
+    while referee.verdict is None:
+        asked, question = referee.open_question, referee.question
+        for ask in sides.values():
+            for answer in ask(asked, question):
+                try:
+                    referee.receive(answer, clock())
+                except Refused:
+                    continue
+        if (leaf := referee.operation) is not None:
+            judge_operation(referee, leaf, redo, judge)
+        elif referee.open_question == asked:
+            referee.expire(max(clock(), asked.until + 1))
+    return referee.verdict
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.disputes.hearing import hear_dispute, judge_operation
+from gradmarket.market.features.disputes.hearing import judge_operation
 from gradmarket.market.features.disputes.questions import (
     DisputeQuestion,
     Question,
@@ -34,6 +34,7 @@ from tests.kit.disputes import (
     Lie,
     answer_as,
     build_lie,
+    hear_dispute,
     play_dispute,
     side_of,
     terms_of,

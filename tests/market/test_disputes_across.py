@@ -12,7 +12,7 @@ from torch import nn
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
-from gradmarket.market.features.disputes.hearing import Ask, hear_dispute, judge_operation
+from gradmarket.market.features.disputes.hearing import judge_operation
 from gradmarket.market.features.disputes.questions import DisputeQuestion, Question, Reply, digest_reply
 from gradmarket.market.features.disputes.referee import DisputeVerdict, Referee, Terms
 from gradmarket.market.features.disputes.side import Side
@@ -23,7 +23,7 @@ from gradmarket.market.wire.hearing_messages import AskedInHearing, SaidInHearin
 from gradmarket.runner.features.disputes.traced.course import PlanCourse, judge_results, redo_operation
 from gradmarket.runner.features.disputes.traced.run import TaskTrace, trace_task
 from graphdoc.tracing.values import Traced, Value
-from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, answer_as, side_of
+from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Ask, answer_as, hear_dispute, side_of
 from tests.kit.torch_tests import TRACING
 from tests.kit.traced import Arrays, SmallTask, parse_step, publish, read_value
 

@@ -8,7 +8,6 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.features.disputes.hearing import Ask, hear_dispute
 from gradmarket.market.features.disputes.questions import (
     OVER,
     DisputeAnswer,
@@ -30,7 +29,7 @@ from gradmarket.market.wire.hearing_messages import (
 )
 from gradmarket.market.wire.poll import digest_of
 from gradmarket.runner.features.disputes.traced.course import PlanCourse, redo_operation
-from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Lie, answer_as, side_of
+from tests.kit.disputes import ANSWER_S, DOMAIN, HONEST, LIAR, OFFER, Ask, Lie, answer_as, hear_dispute, side_of
 from tests.kit.disputes import terms_of as kit_terms
 from tests.worker.test_dispute_hearing import lie_about, task
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.trust_cost import compute_escaping_share, compute_work_per_gradient
 from gradmarket.market.errors import IllegalTransition, Refused
 from gradmarket.market.features import reputation
 from gradmarket.market.features.audits import auditing
@@ -194,16 +195,16 @@ def test_the_lies_that_escape_are_those_of_a_binomial_number_of_lies_of_which_no
         math.comb(window, lies) * share**lies * (1 - share) ** (window - lies) * (1 - rate) ** lies
         for lies in range(window + 1)
     )
-    assert auditing.compute_escaping_share(rate, window, share) == pytest.approx(escaped)
+    assert compute_escaping_share(rate, window, share) == pytest.approx(escaped)
 
 
 def test_most_lies_of_a_liar_are_found_before_they_are_final_and_the_cost_is_under_a_tenth() -> None:
-    assert auditing.compute_escaping_share(0.05, 100) < 0.01
-    assert auditing.compute_escaping_share(0.05, 100, share=0.1) > 0.5, (
+    assert compute_escaping_share(0.05, 100) < 0.01
+    assert compute_escaping_share(0.05, 100, share=0.1) > 0.5, (
         "a rare liar's lies become final more often: docs/checking.md"
     )
-    assert auditing.compute_work_per_gradient(0.05, 0.2, 100, 1000) == pytest.approx(1.074)
-    assert auditing.compute_work_per_gradient(0.05, 0.0, 100, 1000) == pytest.approx(1.05)
+    assert compute_work_per_gradient(0.05, 0.2, 100, 1000) == pytest.approx(1.074)
+    assert compute_work_per_gradient(0.05, 0.0, 100, 1000) == pytest.approx(1.05)
 
 
 def test_the_policies_are_found_by_name_and_plan_for_a_stranger() -> None:

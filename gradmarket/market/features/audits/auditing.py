@@ -87,21 +87,3 @@ def compute_deterring_rate(saved: float, benefit: float, at_risk: float) -> floa
     "Incentivizing outsourced computation".)
     """
     return (saved + benefit) / at_risk if at_risk > 0.0 else math.inf
-
-
-def compute_escaping_share(rate: float, window: int, share: float = 1.0) -> float:
-    """Returns the share of a worker's wrong gradients that become final: (1 - s p)^W.
-
-    `share` s is the share of its answers that are wrong: each of the W answers is wrong and audited with probability
-    s p. A worker that lies rarely is caught as surely for each lie, but more of its earlier lies are final by then.
-    """
-    return math.pow(1.0 - share * rate, window)
-
-
-def compute_work_per_gradient(rate: float, cheating: float, window: int, tasks: int) -> float:
-    """Returns the computations for each accepted gradient.
-
-    Every proven worker does `tasks`; a share `cheating` of them always lies. Audits cost 1 + p. Each caught liar costs
-    1 / p gradients that are done again, and the audits of its window: cheating * (window + 1 / p) / tasks.
-    """
-    return 1.0 + rate + cheating * (window + 1.0 / rate) / tasks
