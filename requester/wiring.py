@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
-from pathlib import Path
 
 from eth_keys.datatypes import PrivateKey
 from sqlalchemy.engine import make_url
@@ -119,7 +118,9 @@ def open_context(settings: RequesterSettings, public_url: str, relay: Relay | No
         check_unfinished(engine)
         schema.upgrade_schema(engine)
         sessions = sessions_of(engine, FEATURES)
-        with _lock_data_folder(settings.data):
+        with (settings.data / "starting.lock").open("a") as starting:
+            # one process at a time creates the missing parts of a shared data folder
+            fcntl.flock(starting, fcntl.LOCK_EX)
             chain = open_chain(settings)
             lock = keys.load_key_lock(settings, _is_local(chain))
             signer = keys.load_or_create_key(settings.signer_key, settings.data / "keys" / "signer", lock)
@@ -152,16 +153,8 @@ def open_context(settings: RequesterSettings, public_url: str, relay: Relay | No
             ledger=chain.ledger,
             chain_worker=chain_worker,
             on_sign_in=partial(local.give_gas, chain.ledger) if _is_local(chain) else lambda _worker: None,
-            chain_trouble=lambda: _filter_gas_waits(chain_worker.trouble) or _find_chain_trouble(chain),
+            chain_trouble=partial(_find_chain_trouble, chain, chain_worker),
         )
-
-
-@contextmanager
-def _lock_data_folder(data: Path) -> Iterator[None]:
-    """Admits one process at a time to create the missing parts of a shared data folder."""
-    with (data / "starting.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _build_chain_context(
@@ -249,12 +242,10 @@ def _build_chain_facts(chain: Chain, signer: Address) -> ChainFacts:
     )
 
 
-def _filter_gas_waits(trouble: str) -> str:
-    """Returns the chain's trouble; none where gas alone is too dear: computation goes on."""
-    return "" if trouble.startswith(WAITS) else trouble
-
-
-def _find_chain_trouble(chain: Chain) -> str:
+def _find_chain_trouble(chain: Chain, worker: ChainWorker) -> str:
+    """Returns why the chain cannot be used; empty where gas alone is too dear: computation goes on."""
+    if worker.trouble and not worker.trouble.startswith(WAITS):
+        return worker.trouble
     try:
         chain.ledger.verify()
     except ChainError as error:

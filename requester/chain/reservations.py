@@ -24,7 +24,6 @@ from requester.chain.chain_context import (
 )
 from requester.store import ballots, earned_rows, jobs, newcomers, workers
 from requester.store.accounts import accounts_of
-from requester.store.newcomers import PlacesLeft
 from requester.store.tables import Account, Job, Transaction
 from requester.store.work import RowReader
 
@@ -153,7 +152,9 @@ def _load_reservation_case(chain: ChainContext, reader: RowReader, job: Job) -> 
     now = chain.clock()
     if not _may_reserve(reader, job, now):
         return None
-    able = _list_able_classes(reader, job, now)
+    able = None  # any class, while the job has none; else those whose workers can share its tasks
+    if job.determinism_class is not None:
+        able = assignment.list_comparable_classes(job.determinism_class, ballots.list_mixable_classes(reader, job, now))
     live = [
         row
         for row in workers.list_live_earners(reader, job, now)
@@ -170,27 +171,19 @@ def _load_reservation_case(chain: ChainContext, reader: RowReader, job: Job) -> 
     ahead = 1 if locked >= allowance else chain.policy.reserve_ahead
     short = [worker for worker in theirs if top_up(standings.get(worker, NOTHING), price, ahead)]
     places = newcomers.count_places_left(reader, job, short, ahead, now) if short else {}
-    needs = tuple(_build_need(Address(worker), standings.get(worker, NOTHING), places.get(worker)) for worker in theirs)
+    needs = list[Need]()
+    for worker in theirs:
+        left, one = places.get(worker), (Address(worker), standings.get(worker, NOTHING))
+        needs.append(Need(*one) if left is None else Need(*one, left.open + left.to_come, left.open > 0))
     return ReservationCase(
         job.id,
         job.chain_job or 0,
         jobs.compute_reserve_per_gradient(job),
         Units(job.deposited),
-        needs,
+        tuple(needs),
         unit=int(job.unit),
         ahead=ahead,
     )
-
-
-def _build_need(worker: Address, standing: AccountStanding, left: PlacesLeft | None) -> Need:
-    return Need(worker, standing) if left is None else Need(worker, standing, left.open + left.to_come, left.open > 0)
-
-
-def _list_able_classes(reader: RowReader, job: Job, now: float) -> frozenset[str] | None:
-    """Returns the classes whose workers can share the job's tasks; None, for any, while the job has no class."""
-    if job.determinism_class is None:
-        return None
-    return assignment.list_comparable_classes(job.determinism_class, ballots.list_mixable_classes(reader, job, now))
 
 
 def _find_uncovered_case(reader: RowReader, job: Job, now: float) -> ReservationCase | None:

@@ -115,11 +115,17 @@ def send_pending_transactions(chain: ChainContext) -> bool:
     waiting = [row for row in _open_rows(chain) if row.nonce >= consumed]
     if waiting and waiting[0].nonce > consumed:
         waiting.insert(0, _fill_nonce_gap(chain, consumed))
-    due = [row for row in waiting if _is_sending_due(chain, row, now)]
+    due = [
+        row
+        for row in waiting
+        if row.state == TransactionState.PREPARED
+        or row.sent_at is None
+        or now - row.sent_at >= chain.policy.resend_after_s
+    ]
     price = gas_price(chain.ledger.web3) if any(row.sent_at is not None for row in due) else None
     for row in due:
         # commits new bytes before it sends them, and records afterwards that they were sent
-        raw, waits = _get_raw_bytes(row), ""
+        raw, waits = row.raw or b"", ""
         if row.sent_at is not None and price is not None:
             try:
                 raw = _store_replacement(chain, row, now, price) or raw
@@ -187,19 +193,18 @@ def _fill_nonce_gap(chain: ChainContext, nonce: int) -> Transaction:
         return _store_signed_transaction(chain, work, quoted, TransactionKind.FILL, None, nonce)
 
 
-def _is_sending_due(chain: ChainContext, row: Transaction, now: float) -> bool:
-    if row.state == TransactionState.PREPARED or row.sent_at is None:
-        return True
-    return now - row.sent_at >= chain.policy.resend_after_s
-
-
 def _store_replacement(chain: ChainContext, row: Transaction, now: float, price: GasPrice) -> bytes | None:
     """Returns the bytes of a replacement, stored; None where the transaction needs none.
 
     It needs one where it cannot be mined at the chain's price now, and where it waited long in spite of its fees. The
     nonce stays, so that one of them is mined at most.
     """
-    (gas, old), tried = _decode_gas_offer(row), _list_attempt_hashes(chain, row)
+    offer, tried = row.offer, _list_attempt_hashes(chain, row)
+    gas, old = (
+        (int(offer["gas"]), Fees(int(offer["most"]), int(offer["tip"]), bool(offer["legacy"])))
+        if offer
+        else offer_in(row.raw or b"")
+    )
     overdue = now - row.created_at >= chain.policy.replace_after_s * 2 ** (len(tried) - 1)
     new = compute_raised_fees(old, price, overdue, chain.policy.max_fee)
     if new is None:
@@ -216,18 +221,15 @@ def _encode_gas_offer(gas: int, price: Fees) -> dict[str, Any]:
     return {"gas": gas, "most": str(price.most), "tip": str(price.tip), "legacy": price.legacy}
 
 
-def _decode_gas_offer(row: Transaction) -> tuple[int, Fees]:
-    kept = row.offer
-    if not kept:
-        return offer_in(_get_raw_bytes(row))
-    return int(kept["gas"]), Fees(int(kept["most"]), int(kept["tip"]), bool(kept["legacy"]))
-
-
 def _record_row_outcome(chain: ChainContext, row: Transaction) -> bool:
     """Records the outcome of a row whose nonce is used; returns False while it is unknown or lacks confirmations."""
     result, hash_ = _find_outcome(chain, row)
-    if isinstance(result, Unknown) and not _is_given_up(chain, row):
-        return False
+    if isinstance(result, Unknown):
+        # given up once the node has no receipt, not even an unconfirmed one, long after the transaction was created
+        tried = (fetch_outcome(chain.ledger.web3, one) for one in _list_attempt_hashes(chain, row))
+        known = any(not isinstance(outcome, Unknown) for outcome in tried)
+        if known or chain.clock() - row.created_at < chain.policy.lost_after_s:
+            return False
     with chain.begin() as work:
         outcomes.record_outcome(work, chain.ledger, row.id, result, hash_, chain.clock())
     return True
@@ -241,14 +243,6 @@ def _find_outcome(chain: ChainContext, row: Transaction) -> tuple[Outcome, str]:
         if not isinstance(result, Unknown):
             return result, hash_
     return Unknown(tried[0]), tried[0]
-
-
-def _is_given_up(chain: ChainContext, row: Transaction) -> bool:
-    """Returns whether the node has no receipt, not even an unconfirmed one, long after the transaction was created."""
-    known = any(
-        not isinstance(fetch_outcome(chain.ledger.web3, hash_), Unknown) for hash_ in _list_attempt_hashes(chain, row)
-    )
-    return not known and chain.clock() - row.created_at >= chain.policy.lost_after_s
 
 
 def _list_attempt_hashes(chain: ChainContext, row: Transaction) -> list[str]:
@@ -267,7 +261,3 @@ def _list_attempt_hashes(chain: ChainContext, row: Transaction) -> list[str]:
         price = Fees(price.most // 2, price.tip // 2)
         tried.append(sign_call(chain.key, chain.ledger.deployment.chain_id, row.nonce, call, gas, price).hash)
     return tried
-
-
-def _get_raw_bytes(row: Transaction) -> bytes:
-    return row.raw or b""
