@@ -4,7 +4,7 @@ from typing import Any
 
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.rules import sketch_packing
-from gradmarket.market.terms import Digest, JobState, blob_digest
+from gradmarket.market.terms import Digest, JobState, Role, blob_digest
 from gradmarket.market.wire.audit_messages import AuditAnswer, PanelOpening, PanelSeal, SketchAnswer
 from gradmarket.market.wire.poll import OfferFields
 from gradmarket.sealing import SealingKey
@@ -16,6 +16,7 @@ from requester.features.audits.audit_tables import Audit
 from requester.features.audits.auditor_claims import Claimed
 from requester.features.planted import planting
 from requester.features.tolerance import calibrating
+from requester.store import identities
 from tests.kit.behaviour import HONEST, Behaviour
 from tests.requester.market_fixture import CLASS, LAYOUT, MarketFixture
 from tests.requester.market_windows import WindowWorker
@@ -35,6 +36,8 @@ class SimAuditor:
         self.market, self.determinism_class, self.name, self.operator = market, determinism_class, name, operator
         self.computer = kind(market, key_of("auditor"), behaviour, determinism_class)
         self.sealing = SealingKey(name, key_of(f"auditor {operator}"))
+        with market.context.begin() as work:
+            identities.store_token(work, f"{operator}'s", Role.AUDIT, operator, None, market.clock())
 
     @property
     def asker(self) -> Asker:

@@ -16,7 +16,7 @@ from requester.context import Context
 from requester.feature import features_of
 from requester.features.auditors import panel_rows
 from requester.features.auditors.panel_rows import PanelSeat
-from requester.features.audits import audit_rows
+from requester.features.audits import audit_rows, audited_classes
 from requester.features.audits.audit_kind import Asker, AuditKind, OtherWork
 from requester.features.audits.audit_tables import Audit
 from requester.store import jobs
@@ -30,6 +30,14 @@ MOST_DOUBLED: Final = 6
 WRONG: Final = "it opened another answer than the panel's"
 LOST: Final = "a referee found another answer than the one it opened to be right"
 NONE_STANDS: Final = "its answer did not stand before a referee"
+AWAITED: Final = (
+    "a panel of auditors of separate operators (gradmarket auditor run, each with a token of its own); one that nobody "
+    f"joins for {class_checks.UNHEARD_S / 60:.0f} min lapses"
+)
+SHORT: Final = (
+    "its panels take auditors of {} separate operators, and {} may audit it: make tokens (gradmarket token create NAME "
+    "--role audit), and run an auditor with each (gradmarket auditor run --token)"
+)
 WITHHELD: Final = "it sealed an answer, and did not open it in time"
 
 
@@ -37,7 +45,7 @@ class PanelAudits(AuditKind):
     """Audits that several auditors of separate operators decide; no auditor gets one alone."""
 
     def build_awaited(self, now: float) -> Mapping[str, ColumnElement[bool]]:
-        return {"a panel of auditors of separate operators (gradmarket auditor run)": panel_rows.is_panels()}
+        return {AWAITED: panel_rows.is_panels()}
 
     def take_turn(self, work: Work, asker: Asker, now: float) -> OtherWork | None:
         for audit in _list_joinable_panels(work, asker, now):
@@ -72,6 +80,12 @@ class PanelAudits(AuditKind):
 
     def renew_waits(self, work: Work, now: float) -> None:
         panel_rows.renew_seats(work, now + class_checks.GRACE_S)
+
+    def describe_lack(self, reader: RowReader, job: Job, now: float) -> str:
+        panel = jobs.load_spec(job).panel
+        if panel is None or (have := panel_rows.count_operators(reader, now)) >= panel.count:
+            return ""
+        return SHORT.format(panel.count, have)
 
 
 def _list_joinable_panels(reader: RowReader, asker: Asker, now: float) -> Iterator[Audit]:
@@ -268,18 +282,23 @@ def _decide(work: Work, audit: Audit, seats: Sequence[PanelSeat], decided: Diges
     work.notify("audit")
 
 
-# The stage that ends the seats of auditors whose time has passed.
+# The stage that ends the seats of auditors whose time has passed, and panels that nobody fills.
 
 TOPIC: Final = "panels"
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
-    return panel_rows.list_overdue_panels(reader, now)
+    heard_until = audited_classes.find_last_sign(reader, now)
+    return [*panel_rows.list_overdue_panels(reader, now), *panel_rows.list_unfilled_panels(reader, heard_until)]
 
 
 def run(context: Context, task_id: str) -> float | None:
     with context.begin() as work:
         task, audit = lock_row(work, Task, task_id), lock_row(work, Audit, task_id)
         if audit.state == AuditState.DUE:
-            end_overdue_seats(work, task, audit, context.clock())
+            now = context.clock()
+            end_overdue_seats(work, task, audit, now)
+            if task_id in panel_rows.list_unfilled_panels(work, audited_classes.find_last_sign(work, now)):
+                audit.claims = max(class_checks.ATTEMPTS, audit.claims)  # it lapses as one that auditors left
+                work.notify("audit")
     return None

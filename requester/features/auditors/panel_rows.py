@@ -27,13 +27,14 @@ from gradmarket.market.features.audits import class_checks
 from gradmarket.market.features.audits.auditing import Turn
 from gradmarket.market.features.log import job_log
 from gradmarket.market.rules import classes
-from gradmarket.market.terms import AUDIT_UNDER_WAY, Address, AuditState, Digest, Hash, PanelSeatState
+from gradmarket.market.terms import AUDIT_UNDER_WAY, Address, AuditState, Digest, Hash, PanelSeatState, Role
 from gradmarket.market.wire.log_proofs import LeafKind
 from requester.feature import LogRecords
 from requester.features.audits.audit_tables import Audit
+from requester.store import identities
 from requester.store.among import NOW, is_in_bound_list
 from requester.store.stored_times import bound_row_times
-from requester.store.tables import Base, Job, Task
+from requester.store.tables import ApiToken, Base, Job, Task
 from requester.store.work import RowReader, Work
 
 MOST: Final = 64
@@ -211,6 +212,74 @@ _OVERDUE: Final = (
     .distinct()
     .limit(MOST)
 )
+
+
+def list_unfilled_panels(reader: RowReader, heard_until: float) -> Sequence[str]:
+    """Returns the tasks whose panels nobody fills: for UNHEARD_S no auditor took a seat of it.
+
+    Nobody holds one now, and no other operator that may join took a seat of the class meanwhile: such an operator is
+    there, and has others to fill first. `heard_until`: the service's last sign of life.
+    """
+    since = heard_until - class_checks.UNHEARD_S
+    return reader.session.scalars(_UNFILLED, {"since": since, "attempts": class_checks.ATTEMPTS}).all()
+
+
+_SINCE: Final = bindparam("since")
+_ITS_SEAT, _OTHER_SEAT, _OTHER_AUDIT, _BARRED_SEAT = (
+    aliased(PanelSeat),
+    aliased(PanelSeat),
+    aliased(Audit),
+    aliased(PanelSeat),
+)
+_IN_ITS_PANEL: Final = (_ITS_SEAT.task_id == Audit.task_id, _ITS_SEAT.run == Audit.runs)
+_UNFILLED: Final = (
+    select(Audit.task_id)
+    .where(
+        Audit.state == AuditState.DUE,
+        Audit.claims < bindparam("attempts"),
+        Audit.created_at < _SINCE,
+        is_panels(),
+        ~exists().where(
+            *_IN_ITS_PANEL,
+            or_(
+                _ITS_SEAT.claimed_at >= _SINCE,
+                _ITS_SEAT.claimed_until >= _SINCE,
+                _ITS_SEAT.state == PanelSeatState.HEARD,
+            ),
+        ),
+        ~exists().where(
+            _OTHER_SEAT.task_id == _OTHER_AUDIT.task_id,
+            _OTHER_AUDIT.determinism_class == Audit.determinism_class,
+            or_(_OTHER_SEAT.claimed_at >= _SINCE, _OTHER_SEAT.claimed_until >= _SINCE),
+            ~exists()
+            .where(
+                *_IN_ITS_PANEL,
+                _ITS_SEAT.operator == _OTHER_SEAT.operator,
+                _ITS_SEAT.state != PanelSeatState.LEFT,
+            )
+            .correlate(Audit, _OTHER_SEAT),
+            ~exists()
+            .where(
+                _BARRED_SEAT.operator == _OTHER_SEAT.operator,
+                _BARRED_SEAT.job_id == Audit.job_id,
+                _BARRED_SEAT.state.in_(BARRED),
+            )
+            .correlate(Audit, _OTHER_SEAT),
+        ),
+    )
+    .order_by(Audit.created_at)
+    .limit(MOST)
+)
+
+
+def count_operators(reader: RowReader, now: float) -> int:
+    """Returns how many operators hold tokens that may audit.
+
+    Those that a job barred are counted: nobody brings a vote of newcomers about by being barred.
+    """
+    lasts = or_(ApiToken.until.is_(None), ApiToken.until > now)
+    may = identities.select_tokens().where(ApiToken.role.in_((Role.AUDIT, Role.ADMIN)), lasts)
+    return len({identities.operator_of(token.subject) for token in reader.session.scalars(may)})
 
 
 def bound_times(work: Work, now: float) -> int:

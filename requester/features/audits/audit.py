@@ -213,7 +213,7 @@ def _lapse_audit(context: Context, work: Work, hand: TaskInHand, audit: Audit, r
     work.set_state_now(audit, AuditState.LAPSED, ended_at=now)
     if audit.scored:
         return
-    work.move(task, TaskState.REVOKED, reason=audit_rows.describe_lapse(audit))
+    work.move(task, TaskState.REVOKED, reason=audit_rows.describe_lapse(audit, jobs.load_spec(job).panel is not None))
     details = {"task": task.id, "round": task.round, "determinism_class": audit.determinism_class}
     record_event(work, job.id, "audit_lapsed", now, **details)
     _apply_consequences(context, work, hand, row, now)

@@ -85,6 +85,10 @@ class AuditKind:
     def renew_claim(self, work: Work, task_id: str, asker: Asker, now: float) -> None:
         """Called when an auditor reports that it goes on computing a task, of this kind or not."""
 
+    def describe_lack(self, reader: RowReader, job: Job, now: float) -> str:
+        """Returns why no audit of the job can be run just now, whichever auditors ask; empty where one can."""
+        return ""
+
     def renew_waits(self, work: Work, now: float) -> None:
         """Called when the service starts: while it was away, no auditor could answer in time."""
 

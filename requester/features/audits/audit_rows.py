@@ -152,7 +152,9 @@ def list_lapsed_audits(reader: RowReader, now: float) -> Sequence[str]:
     return reader.session.scalars(tasks.order_by(Audit.created_at).limit(256)).all()
 
 
-def describe_lapse(audit: Audit) -> str:
+def describe_lapse(audit: Audit, by_panel: bool) -> str:
+    if by_panel:
+        return "no panel of auditors of separate operators decided about it"
     if audit.claims >= class_checks.ATTEMPTS:
         return f"{audit.claims} runs of auditors of its class {audit.determinism_class} gave no answer"
     return f"no auditor of its class {audit.determinism_class} came to check it"

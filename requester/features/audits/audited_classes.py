@@ -11,6 +11,7 @@ from gradmarket.market.features.audits import class_checks
 from gradmarket.market.rules import classes
 from gradmarket.market.rules.assignment import Mixable
 from gradmarket.market.terms import REPRODUCIBLE, AuditState, TaskState
+from requester.features.audits.audit_kind import audit_kinds_of
 from requester.features.audits.audit_tables import Audit, AuditedClass
 from requester.store import jobs, workers
 from requester.store.among import NOW, is_in_bound_list
@@ -70,6 +71,8 @@ def list_servable_classes(reader: RowReader, job: Job, now: float) -> frozenset[
     if not spec.audited or spec.verifier.scored:
         return None
     if spec.unaudited_plan is not None:
+        if describe_lack(reader, job, now):
+            return frozenset()
         there = _select_of_job(job, reader.session.scalars(_THERE, {"now": now}))
         return there - _load_unable_classes(reader, job, now)
     if spec.plan().first_wave > 1 and not _has_lapsed_audit(reader, job):
@@ -138,6 +141,11 @@ _SIGNS: Final = select(
     select(func.max(AuditedClass.asked_at)).scalar_subquery(),
     select(func.max(Job.created_at)).scalar_subquery(),
 )
+
+
+def describe_lack(reader: RowReader, job: Job, now: float) -> str:
+    """Returns why no audit of the job can be run just now, whichever auditors ask; empty where one can."""
+    return next(filter(None, (kind.describe_lack(reader, job, now) for kind in audit_kinds_of(reader))), "")
 
 
 def _load_unable_classes(reader: RowReader, job: Job, now: float) -> frozenset[str]:
@@ -214,6 +222,8 @@ def is_lately_unable(reader: RowReader, job: Job, now: float) -> bool:
 
 def list_heard_classes(reader: RowReader, job: Job, now: float) -> frozenset[str]:
     """Returns the classes that auditors asked for since the job was made, or shortly before, and were able to check."""
+    if describe_lack(reader, job, now):
+        return frozenset()
     since = job.created_at - class_checks.UNHEARD_S
     known = _select_of_job(job, reader.session.scalars(_HEARD, {"since": since}))
     return known - _load_unable_classes(reader, job, now)

@@ -65,7 +65,8 @@ def lapse_referral(context: Context, work: Work, hand: TaskInHand, audit: Audit,
     work.set_state_now(audit, AuditState.LAPSED, ended_at=now)
     details = {"task": hand.task.id, "round": hand.task.round, "determinism_class": audit.determinism_class}
     record_event(work, hand.task.job_id, "audit_lapsed", now, **details)
-    judging.fail_task(context, work, hand, audit_rows.describe_lapse(audit), now)
+    by_panel = jobs.load_spec(hand.job).panel is not None
+    judging.fail_task(context, work, hand, audit_rows.describe_lapse(audit, by_panel), now)
 
 
 def _list_keys(replicas: Sequence[Replica], among: set[str]) -> set[str]:

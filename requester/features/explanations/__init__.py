@@ -39,7 +39,12 @@ FAILING: Final = (
     "auditors of class {} left an audit of the job unanswered {} times, and {} of {} proven workers are here to vote "
     "instead: run one with more memory or time (gradmarket auditor run)"
 )
+UNFILLED: Final = (
+    "auditors of class {} did not fill a panel of {} separate operators, and {} of {} proven workers are here to vote "
+    "instead: run further ones, each with a token of its own (gradmarket auditor run --token)"
+)
 UNHEARD: Final = "No auditor is there yet: accepted tasks that the audit draws wait for one (gradmarket auditor run)."
+PLAIN_UNTIL: Final = "until then a plain majority of {} decides"
 WAITING_PAY: Final = (
     "The pay for {} gradients of {} waits until audits score enough of their operators' answers: it is promised to "
     "those that the scores clear, and dropped where they convict."
@@ -88,13 +93,15 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
         waits = review_of(reader).describe_waits(reader, job.id, now, referred_s)
         feature_waits = (feature.describe_wait(reader, job) for feature in features_of(reader))
         return job.reason or next(filter(None, feature_waits), waits)
+    alive = workers.list_live_workers(reader, now, LOOKED_AT)
+    if all(worker.capacity < 1 for worker in alive) and (held := _describe_held_workers(reader, job, alive, now)):
+        return held
     mixable = ballots.list_mixable_classes(reader, job, now)
     if lack := describe_lack(reader, job, open_task, mixable, now):
         return lack
     replicas = tasks.replicas_of(reader, [open_task])[open_task.id]
     busy = answer_kind_of(reader, job).list_unavailable_by_round(reader, job, [open_task])[open_task.round]
     opening = admit_returners(reader, job, opening_for(job, open_task, replicas, mixable, busy), replicas, now, busy)
-    alive = workers.list_live_workers(reader, now, LOOKED_AT)
     present = candidates_of(reader, job, alive, now)
     candidates = [candidate for candidate in present if candidate.takes_part] or present
     reasons = [assignment.why_not(candidate, opening) for candidate in candidates]
@@ -115,6 +122,26 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
     commonest = _describe_commonest_reason(texts)
     locked = describe_locked_money(reader, job, alive)
     return f"{commonest}; {locked}" if locked and Reason.NO_RESERVATION in reasons else commonest
+
+
+def _describe_held_workers(reader: RowReader, job: Job, alive: Sequence[Worker], now: float) -> str:
+    """Returns which other job keeps the workers: their answers to it wait, and they risk no further unpaid one.
+
+    Empty where no answer of theirs waits elsewhere for longer than IDLE_S.
+    """
+    held = {"workers": [worker.address for worker in alive], "job": job.id}
+    for other in reader.session.scalars(_HOLDING, held):
+        if waits := review_of(reader).describe_waits(reader, other.id, now, IDLE_S):
+            name = jobs.load_spec(other).name
+            return f"the workers here hold unpaid answers of {name}, and take no more until they are paid: {waits}"
+    return ""
+
+
+_HOLDING: Final = select(Job).where(
+    Job.state == JobState.RUNNING,
+    Job.id != bindparam("job"),
+    exists().where(Replica.job_id == Job.id, is_in_bound_list(Replica.worker, "workers"), Replica.state.in_(IN_FLIGHT)),
+)
 
 
 def describe_lack(reader: RowReader, job: Job, task: Task, mixable: assignment.Mixable, now: float) -> str:
@@ -156,22 +183,28 @@ def _describe_unchecked(
     reader: RowReader, job: Job, task: Task, present: Sequence[tuple[str, object]], now: float
 ) -> str:
     """Returns which auditor the job waits for; empty where it does not, or no longer."""
-    plain, there = jobs.load_spec(job).unaudited_plan, audited_classes.list_servable_classes(reader, job, now)
+    plain, lack = jobs.load_spec(job).unaudited_plan, audited_classes.describe_lack(reader, job, now)
+    there = audited_classes.list_servable_classes(reader, job, now)
     wait = task.created_at + audited_classes.compute_wait_for_audited(reader, job, there or frozenset()) - now
     if job.determinism_class is not None or (plain is not None and wait <= 0):
         return ""
-    unchecked = UNCHECKED.format(Counter(map(FIRST, present)).most_common(1)[0][0])
+    unchecked = lack or UNCHECKED.format(Counter(map(FIRST, present)).most_common(1)[0][0])
     return unchecked if plain is None else unchecked + VOTED.format(wait, plain.first_wave)
 
 
 def _describe_bounded_vote(reader: RowReader, job: Job, now: float) -> str:
     """Returns a text where too few proven workers are there to vote for auditors that fail; empty elsewhere."""
-    plain = jobs.load_spec(job).unaudited_plan
+    spec = jobs.load_spec(job)
+    plain = spec.unaudited_plan
     if plain is None or not audited_classes.is_lately_unable(reader, job, now):
         return ""
     votes = plain.first_wave
     have = seats.count_proven(reader, job, ballots.list_mixable_classes(reader, job, now), now, votes)
-    return "" if have >= votes else FAILING.format(job.determinism_class, class_checks.ATTEMPTS, have, votes)
+    if have >= votes:
+        return ""
+    if spec.panel is not None:
+        return UNFILLED.format(job.determinism_class, spec.panel.count, have, votes)
+    return FAILING.format(job.determinism_class, class_checks.ATTEMPTS, have, votes)
 
 
 def describe_checks(reader: RowReader, job: Job, now: float) -> str:
@@ -189,15 +222,21 @@ def _describe_judge(reader: RowReader, job: Job, now: float) -> str:
     plain = spec.unaudited_plan
     if job.ended_at is not None:
         return ""
+    if lack := audited_classes.describe_lack(reader, job, now):
+        until = "accepted tasks that the audit draws wait" if plain is None else PLAIN_UNTIL.format(plain.first_wave)
+        return f"No panel can check it: {lack}; {until}."
     if plain is None:
         return UNHEARD if spec.audited and not audited_classes.list_heard_classes(reader, job, now) else ""
     there = audited_classes.list_servable_classes(reader, job, now) or frozenset()
     name = job.determinism_class
     if name is None:
         here = ", ".join(sorted(there))
+        if there and spec.panel is not None:
+            return f"{spec.panel.count} auditors of separate operators check it; one at least of class {here} is there."
         return f"An auditor of class {here} is there." if there else "No auditor is there yet."
     if name in there:
-        return f"An auditor of its class, {name}, is there: newcomers work alone, proven workers vote."
+        auditor = "An auditor" if spec.panel is None else f"One at least of the {spec.panel.count} auditors"
+        return f"{auditor} of its class, {name}, is there: newcomers work alone, proven workers vote."
     return (
         f"No auditor of its class, {name}, is there: a plain majority of {plain.first_wave} decides until one is "
         "(gradmarket auditor run)."

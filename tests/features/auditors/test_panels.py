@@ -16,6 +16,7 @@ from gradmarket.commands import plan
 from gradmarket.market.errors import Conflict, Refused
 from gradmarket.market.features import auditors
 from gradmarket.market.features.auditors import AuditSeal, PanelMember
+from gradmarket.market.features.audits import class_checks
 from gradmarket.market.features.log.job_log import encode_seal
 from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.job import JobSpec
@@ -45,7 +46,7 @@ from tests.kit.behaviour import HONEST, Behaviour, scaled
 from tests.lanes import FULL
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
-from tests.requester.market_fixture import DEADLINES, PRICE, MarketFixture
+from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixture
 from tests.requester.upload_door import served
 from worker.features.disputes.kept_receipts import load_receipts
 
@@ -53,6 +54,7 @@ NewMarket = Callable[..., MarketFixture]
 LIE = scaled(3.0)
 LEASE_S = float(DEADLINES["lease_s"])
 TWO = {"probability": 1.0, "auditors": {"count": 2, "agree": 2}}
+OTHER = "00000000000000bb"
 THREE = {"probability": 1.0, "auditors": {"count": 3, "agree": 3}}
 
 
@@ -160,16 +162,105 @@ def test_one_operator_has_one_seat_and_no_lone_auditor_decides(new_market: NewMa
 
 def test_a_newcomer_s_answer_that_a_lone_auditor_keeps_from_being_settled_is_explained(new_market: NewMarket) -> None:
     market = new_market(audit=TWO, replication={"name": "proven"})
-    (ann,) = panel(market, None)
+    ann, _bea = panel(market, None, None)
     ann.claim()
     market.worker()
     market.until(lambda: market.task().state == TaskState.REFERRED)
     ann.sit(claimed(ann))
     assert not market.why_waiting(), "auditors take their time"
     market.lapse(explanations.IDLE_S + 1.0)
-    assert market.why_waiting() == (
-        "answers wait for a panel of auditors of separate operators (gradmarket auditor run)"
+    assert market.why_waiting() == f"answers wait for {panel_exchange.AWAITED}"
+    assert "lapses" in panel_exchange.AWAITED
+
+
+def test_a_panel_that_no_further_auditor_joins_lapses_and_its_task_is_voted_again(new_market: NewMarket) -> None:
+    market = new_market(audit=TWO, replication={"name": "proven"})
+    ann, _bea = panel(market, None, None)
+    ann.claim()
+    workers = [market.worker() for _ in range(3)]
+    market.until(lambda: market.task().state == TaskState.REFERRED)
+    ann.sit(claimed(ann))
+    for _ in range(int(class_checks.UNHEARD_S / 20.0)):
+        assert [audit.state for audit in audits_of(market)] == [AuditState.DUE]
+        assert ann.claim() is None, "it keeps asking, and alone it decides nothing"
+        market.lapse(20.0)
+    for _ in range(2):
+        ann.claim()
+        market.lapse(20.0)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.LAPSED]
+    assert market.tasks()[0].reason == "no panel of auditors of separate operators decided about it"
+    market.until(lambda: market.state() == JobState.FINISHED)
+    assert market.earned() == {worker.address: PRICE for worker in workers}
+    check_books(market)
+
+
+def test_a_panel_whose_auditors_fill_others_first_does_not_lapse(new_market: NewMarket) -> None:
+    market = new_market(audit=TWO, replication={"name": "proven"}, tasks_per_round=2)
+    ann, bea = panel(market, None, None)
+    ann.claim()
+    for _ in range(2):
+        market.worker()
+    market.until(lambda: [task.state for task in market.tasks()] == [TaskState.REFERRED] * 2)
+    for _ in range(2):
+        ann.sit(claimed(ann))
+    market.lapse(class_checks.UNHEARD_S - 5.0)
+    bea.sit(claimed(bea))
+    market.clock.now += LEASE_S - 1.0
+    bea.claim()
+    market.drive()
+    assert [audit.state for audit in audits_of(market)] == [AuditState.DUE] * 2
+    sit(ann, bea)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED] * 2
+
+
+def test_a_job_whose_panel_has_too_few_tokens_is_voted_at_once_and_explained(new_market: NewMarket) -> None:
+    market = new_market(audit=TWO, replication={"name": "proven"})
+    (ann,) = panel(market, None)
+    ann.claim()
+    assert describe_checks(market).startswith("No panel can check it: its panels take auditors of 2 separate operators")
+    workers = [market.worker() for _ in range(3)]
+    market.until(lambda: market.state() == JobState.FINISHED)
+    assert market.earned() == {worker.address: PRICE for worker in workers}
+    assert audits_of(market) == []
+
+
+def test_a_job_whose_workers_a_short_panel_of_another_holds_says_so(new_market: NewMarket) -> None:
+    market = new_market(audit=TWO, replication={"name": "proven"})
+    ann, _bea = panel(market, None, None)
+    ann.claim()
+    worker = market.worker()
+    market.until(lambda: market.task().state == TaskState.REFERRED)
+    ann.sit(claimed(ann))
+    market.also(OTHER, 8, replication={"name": "proven"})
+    market.lapse(explanations.IDLE_S + 1.0)
+    ann.claim()
+    worker.capacity = 0
+    worker.request_work()
+    assert describe_wait(market, OTHER) == (
+        "the workers here hold unpaid answers of test, and take no more until they are paid: answers wait for "
+        + panel_exchange.AWAITED
     )
+    worker.capacity = 2
+    worker.request_work()
+    assert "unpaid" not in describe_wait(market, OTHER)
+
+
+def describe_wait(market: MarketFixture, job: str) -> str:
+    with market.reading() as reader:
+        return explanations.why_waiting(reader, reader.get_one(Job, job), market.clock())
+
+
+def test_a_job_says_who_checks_it_while_its_panel_may_be_filled(new_market: NewMarket) -> None:
+    market = new_market(audit=TWO, replication={"name": "proven"})
+    ann, _bea = panel(market, None, None)
+    ann.claim()
+    said = describe_checks(market)
+    assert said == f"2 auditors of separate operators check it; one at least of class {CLASS} is there."
+
+
+def describe_checks(market: MarketFixture) -> str:
+    with market.reading() as reader:
+        return explanations.describe_checks(reader, reader.get_one(Job, market.job), market.clock())
 
 
 def test_a_liar_in_a_panel_is_outvoted_by_further_auditors_and_barred(new_market: NewMarket) -> None:
