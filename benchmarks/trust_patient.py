@@ -21,7 +21,7 @@ from benchmarks.trust.table import BASELINE
 from benchmarks.trust.workloads import digits
 
 PREFIX: Final = "trust.patient."
-SETTING: Final = sized(Setting(tries=100), Setting(workers=6, hostile=2, start=1, tries=1))
+SETTING: Final = sized(Setting(tries=40), Setting(workers=6, hostile=2, start=1, tries=1))
 MOST: Final = 0.5
 """Points that may be lost."""
 

@@ -151,7 +151,7 @@ def test_an_infinite_answer_of_a_newcomer_pauses_nothing(new_market: NewMarket) 
 
 
 def test_the_evidence_proves_a_referral_and_lies_in_it_are_found(new_market: NewMarket) -> None:
-    market, auditor = open_job(new_market)
+    market, auditor = open_job(new_market, rounds=3)
     liars, honest = [market.worker(LIE), market.worker(LIE)], market.worker()
     prove(market, *liars, honest)
     market.until(lambda: market.task().state == TaskState.REFERRED)

@@ -300,7 +300,7 @@ def open_voted_job(new_market: NewMarket, proven: int, **spec: Any) -> MarketFix
 
 @gives(Idle.NEXT_TURN)
 def one_that_answers_faster_than_an_honest_machine(new_market: NewMarket) -> SimWorker:
-    market = open_voted_job(new_market, proven=4, tasks_per_round=2, rounds=2)
+    market = open_voted_job(new_market, proven=4, tasks_per_round=2, rounds=4)
     market.drive()
     (done, *_), now = market.replicas(), market.clock()
     with market.context.begin() as work:
@@ -322,7 +322,7 @@ def one_that_answers_faster_than_an_honest_machine(new_market: NewMarket) -> Sim
 
 @gives(Idle.OPERATOR_SEATED)
 def one_beside_its_operators_seat(new_market: NewMarket) -> SimWorker:
-    market = open_voted_job(new_market, proven=3, tasks_per_round=2)
+    market = open_voted_job(new_market, proven=3, tasks_per_round=2, rounds=3)
     market.drive()
     return poll_as(market.worker(payout=market.workers[0].address, consent=1))
 
