@@ -64,7 +64,9 @@ def submit(
     posted, spec = read_job(file, lambda: find_endpoint(market, token, data).market())
     with find_endpoint(market, token, data).market() as client:
         echo_text(_build_cost_warning(spec, TokenUnit.of(client.chain())), err=True)
-        if not yes and not _is_post_confirmed(file):
+        if not yes and (file == "-" or not sys.stdin.isatty()):
+            raise Refused("there is no terminal to confirm on: add --yes")
+        if not yes and not typer.confirm("Post it?"):
             raise typer.Exit(1)
         job = client.submit(posted)
     if job.checks:
@@ -73,43 +75,25 @@ def submit(
 
 
 def _build_cost_warning(spec: JobSpec, token: TokenUnit) -> str:
-    most = spec.most_expensive if spec.budget is None else min(spec.budget, spec.most_expensive)
-    least = min(spec.plan().first_wave, spec.plan(BEST).first_wave)
-    return (
-        f"{spec.name}: costs at most {token.text(most)}, {_describe_expected_cost(spec, most, token)}: {spec.rounds} "
-        f"rounds of {_describe_task_count(spec)} tasks, {least} to {spec.replication.max_replicas} replicas a task. "
-        f"Each that agrees is paid {_describe_price(spec, token)}. The rest comes back.\n"
-        f"{spec.notice}"
-    )
-
-
-def _describe_task_count(spec: JobSpec) -> str:
-    return f"{spec.tasks_per_round} to {spec.sizes.most}" if spec.growth else str(spec.tasks_per_round)
-
-
-def _describe_expected_cost(spec: JobSpec, most: int, token: TokenUnit) -> str:
-    """Returns the cost if every round is run and the first replicas of every task agree."""
-    gradients = spec.sizes.all * spec.replication.replicas
-    bound = "" if spec.price.least() == spec.price.most else "at most "
-    return f"{bound}{token.text(min(most, gradients * spec.price.most))} if nobody disagrees"
-
-
-def _describe_price(spec: JobSpec, token: TokenUnit) -> str:
-    """Describes the price rule: amounts in tokens, everything else as in the job."""
     price = spec.price
-    if price.name == PLAIN:
-        return token.text(price.most)
+    most = spec.most_expensive if spec.budget is None else min(spec.budget, spec.most_expensive)
+    # if every round is run and the first replicas of every task agree
+    expected = min(most, spec.sizes.all * spec.replication.replicas * price.most)
+    bound = "" if price.least() == price.most else "at most "
+    tasks = f"{spec.tasks_per_round} to {spec.sizes.most}" if spec.growth else str(spec.tasks_per_round)
+    least = min(spec.plan().first_wave, spec.plan(BEST).first_wave)
+    # amounts of the price rule in tokens, everything else as in the job
     fields = {
         name: token.text(value) if isinstance(value, str) else str(value)
         for name, value in (price.model_extra or {}).items()
     }
-    return f"by the rule {price.name}: " + ", ".join(f"{name} {value}" for name, value in fields.items())
-
-
-def _is_post_confirmed(file: str) -> bool:
-    if file == "-" or not sys.stdin.isatty():
-        raise Refused("there is no terminal to confirm on: add --yes")
-    return typer.confirm("Post it?")
+    rule = f"by the rule {price.name}: " + ", ".join(f"{name} {value}" for name, value in fields.items())
+    return (
+        f"{spec.name}: costs at most {token.text(most)}, {bound}{token.text(expected)} if nobody disagrees: "
+        f"{spec.rounds} rounds of {tasks} tasks, {least} to {spec.replication.max_replicas} replicas a task. "
+        f"Each that agrees is paid {token.text(price.most) if price.name == PLAIN else rule}. The rest comes back.\n"
+        f"{spec.notice}"
+    )
 
 
 app.command("plan")(plan.plan)

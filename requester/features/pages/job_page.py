@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobState, ReplicaState
 from gradmarket.market.views.job_views import CoverageCounts, PrivacyView, RowPrivacyView
@@ -126,14 +125,6 @@ class JobPage:
     grid: list[GridRow]
 
 
-def _build_mend_command(context: Context, job: Job, spec: JobSpec, remedy: str) -> str:
-    if job.state == JobState.PAUSED:
-        return remedy
-    hold = spec.private is not None and job.state == JobState.RUNNING
-    command = HOLD if hold else MEND.get(job.state, "")
-    return command.format(id=job.id, join=build_join_command(context.public_url, context.chain_facts))
-
-
 def _list_steps(job: Job, remedy: str) -> tuple[tuple[str, ...], str]:
     """Returns the commands that the job allows, and the one that gets it on. It is resumed only where that mends it."""
     steps = STEPS.get(JobState(job.state), ())
@@ -156,19 +147,30 @@ def build_job_page(context: Context, reader: RowReader, job: Job, known: PageMea
     ]
     shown = range(max(0, newest - overview.GRID_ROUNDS + 1), newest + 1)
     steps, main = _list_steps(job, standing.remedy)
-    waits = bool(standing.reason) or job.state in (JobState.AWAITING_FUNDS, JobState.PAUSED)
+    mend = ""
+    if job.state == JobState.PAUSED:
+        mend = standing.remedy
+    elif standing.reason or job.state == JobState.AWAITING_FUNDS:
+        hold = spec.private is not None and job.state == JobState.RUNNING
+        join = build_join_command(context.public_url, context.chain_facts)
+        mend = (HOLD if hold else MEND.get(job.state, "")).format(id=job.id, join=join)
+    # the seconds left, by the median duration of the newest rounds; unknown before the first has closed
+    left_s: float | None = None
+    if closed and job.state == JobState.RUNNING:
+        took = median(row.closed_at - row.opened_at for row in closed[-MEASURED_ROUNDS:])
+        left_s = took * (spec.rounds - len(closed))
     return JobPage(
         job=job,
         name=spec.name,
         rounds=spec.rounds,
         round=closed[-1].number if closed else None,
         reason=standing.reason,
-        mend=_build_mend_command(context, job, spec, standing.remedy) if waits else "",
+        mend=mend,
         checks=standing.checks,
         steps=steps,
         main=main,
         money=_build_money(context, reader, job, known),
-        left_s=_estimate_seconds_left(closed, spec.rounds) if job.state == JobState.RUNNING else None,
+        left_s=left_s,
         replicas=dict(standing.replicas),
         traffic=traffic_of(context, reader, job, known.newest, standing.replicas),
         covered=standing.parts.get("coverage"),
@@ -206,15 +208,6 @@ def _build_money(context: Context, reader: RowReader, job: Job, known: PageMeasu
         reserved_share=min(100.0, 100 * reserved / job.deposited) if job.deposited else 0.0,
         refunded_share=min(100.0, 100 * job.refunded / job.deposited) if job.deposited else 0.0,
     )
-
-
-def _estimate_seconds_left(closed: Sequence[Any], rounds: int) -> float | None:
-    """Returns the seconds left, by the median duration of the newest rounds; None before the first has closed."""
-    newest = closed[-MEASURED_ROUNDS:]
-    if not newest:
-        return None
-    took: float = median(row.closed_at - row.opened_at for row in newest)
-    return took * (rounds - len(closed))
 
 
 def _build_curve(closed: Sequence[Any]) -> dict[str, list[float | int | None]]:

@@ -77,7 +77,12 @@ class RunsPage:
 
 
 def build_runs_page(context: Context, reader: RowReader, query: RunsQuery) -> RunsPage:
-    rows, number = _find_jobs(reader, query)
+    if query.tag:
+        search = overview.JobSearch(tag=query.tag)
+        rows, number = overview.list_jobs(reader, search, 0, MOST), overview.count_jobs(reader, search)
+    else:
+        rows = [job for name in dict.fromkeys(query.job) if (job := reader.get(Job, name)) is not None]
+        number = len(rows)
     token = TokenUnit.of(context.chain_facts)
     specs = [jobs.load_spec(job) for job in rows]
     differences = list_differences([_select_fields(spec) for spec in specs])
@@ -102,40 +107,27 @@ def _select_fields(spec: JobSpec) -> dict[str, Any]:
     return fields | {"seed": fields.pop("seed")}
 
 
-def _find_jobs(reader: RowReader, query: RunsQuery) -> tuple[Sequence[Job], int]:
-    """Returns the runs, and their number in all."""
-    if query.tag:
-        search = overview.JobSearch(tag=query.tag)
-        return overview.list_jobs(reader, search, 0, MOST), overview.count_jobs(reader, search)
-    found = [job for name in dict.fromkeys(query.job) if (job := reader.get(Job, name)) is not None]
-    return found, len(found)
-
-
 def _build_line(reader: RowReader, token: TokenUnit, place: int, job: Job, closed: Sequence[Any]) -> RunLine:
     newest = closed[-1] if closed else None
     best = next((row for row in closed if row.number == job.best_round), None)
     measured: Mapping[str, float] = next((row.metrics for row in reversed(closed) if row.metrics), {})
+    spec, checkpoint = jobs.load_spec(job), ABSENT
+    if best is not None and spec.evaluation is not None:
+        metric = choose_metric(spec.evaluation.metric, [best.metrics])
+        checkpoint = f"{metric} {best.metrics[metric]:.4g} after round {best.number}"
     return RunLine(
         place=place,
         id=job.id,
-        name=jobs.load_spec(job).name,
+        name=spec.name,
         note=job.note,
         state=job.state,
         done=newest.number + 1 if newest else 0,
-        rounds=jobs.load_spec(job).rounds,
+        rounds=spec.rounds,
         loss=newest.loss if newest else None,
         metrics=measured,
-        best=_describe_best(jobs.load_spec(job), best),
+        best=checkpoint,
         paid=token.text(jobs.sum_earned_units(reader, job.id) * int(job.unit)),
     )
-
-
-def _describe_best(spec: JobSpec, best: Any | None) -> str:
-    """Returns the metric and the round of a run's best checkpoint; a dash where it has none."""
-    if best is None or spec.evaluation is None:
-        return ABSENT
-    metric = choose_metric(spec.evaluation.metric, [best.metrics])
-    return f"{metric} {best.metrics[metric]:.4g} after round {best.number}"
 
 
 def _show_value(token: TokenUnit, path: str, value: Any) -> str:
