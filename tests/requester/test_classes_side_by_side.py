@@ -5,7 +5,7 @@ from typing import Any
 
 from gradmarket.market.features.audits import class_checks
 from gradmarket.market.terms import JobState, TaskState
-from requester.features.reputation import reputations
+from requester.features import reputation as reputations
 from requester.store.tables import Job
 from tests.features.audits.test_audits import clean_parameters
 from tests.features.proven.test_proven import failed, open_job

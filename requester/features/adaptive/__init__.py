@@ -16,8 +16,8 @@ from gradmarket.market.rules.replication import STRANGER, Lead
 from gradmarket.market.rules.replication.adaptive import compute_unused_stake
 from gradmarket.market.terms import ReplicaState
 from requester.feature import Feature
+from requester.features import reputation as reputations
 from requester.features.audits.audit_tables import Audit
-from requester.features.reputation import reputations
 from requester.moves.candidates import CandidatePool, Deal, OpenPlaces
 from requester.store import jobs
 from requester.store.tables import Account, Job, Replica, Task

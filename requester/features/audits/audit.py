@@ -21,12 +21,12 @@ from gradmarket.market.terms import AUDIT_UNDER_WAY, AuditState, Digest, JobStat
 from gradmarket.market.wire.poll import hash_of
 from requester.context import Context
 from requester.feature import features_of
+from requester.features import reputation as reputations
 from requester.features.audits import audit_draws, audit_rows, copies, referrals
 from requester.features.audits.audit_draws import create_audit, reopen_audit
 from requester.features.audits.audit_kind import audit_kinds_of
 from requester.features.audits.audit_tables import Audit
 from requester.features.audits.audit_views import load_audit_sketch
-from requester.features.reputation import reputations
 from requester.moves import blob_cleanup, resume, task_attempts, verdicts
 from requester.moves.ending import cancel_open_tasks
 from requester.store import ballots, earned_rows, in_hand, jobs, tasks

@@ -11,10 +11,10 @@ from gradmarket.market.rules import assignment
 from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.terms import AuditState, Digest, ReplicaState, TaskState
 from requester.context import Context
+from requester.features import reputation as reputations
 from requester.features.audits import audit_rows
 from requester.features.audits.audit_draws import reopen_audit
 from requester.features.audits.audit_tables import Audit
-from requester.features.reputation import reputations
 from requester.moves import ending, judging
 from requester.store import jobs
 from requester.store.in_hand import TaskInHand

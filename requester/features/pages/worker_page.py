@@ -7,8 +7,8 @@ from typing import Any, Final
 from gradmarket.market import signing
 from gradmarket.market.errors import NotFound
 from requester.context import Context
+from requester.features import reputation as reputations
 from requester.features.pages import overview
-from requester.features.reputation import reputations
 from requester.store import workers
 from requester.store.tables import Reputation, Worker
 from requester.store.work import RowReader

@@ -16,11 +16,11 @@ from gradmarket.market.rules.assignment import Mixable, Party
 from gradmarket.market.rules.replication import proven
 from gradmarket.market.terms import Address
 from requester.feature import Feature
+from requester.features import reputation as reputations
 from requester.features.audits import audited_classes
 from requester.features.proven import joining, plain_votes, proven_records
 from requester.features.proven.plain_votes import PlainPool
 from requester.features.proven.seating import SeatPool
-from requester.features.reputation import reputations
 from requester.moves.candidates import CandidatePool
 from requester.store import jobs, newcomers, workers
 from requester.store.in_hand import TaskInHand

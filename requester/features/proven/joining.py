@@ -11,9 +11,9 @@ from gradmarket.market.features.proven.seat_rules import Newcomer
 from gradmarket.market.rules.assignment import Mixable
 from gradmarket.market.rules.replication import proven
 from gradmarket.market.terms import Hash
+from requester.features import reputation as reputations
 from requester.features.audits import audited_classes
 from requester.features.proven import proven_records, seats
-from requester.features.reputation import reputations
 from requester.store import jobs, newcomers, workers
 from requester.store.tables import Account, Job, Replica, Task, Worker
 from requester.store.work import RowReader

@@ -25,7 +25,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from gradmarket.market.features import reputation
 from gradmarket.market.rules.replication import proven
-from requester.features.reputation import reputations
+from requester.features import reputation as reputations
 from requester.store import jobs, workers
 from requester.store.among import NOW
 from requester.store.tables import Job, Reputation, Worker

@@ -14,8 +14,8 @@ from gradmarket.market.rules.lifecycle import PAID, SILENT
 from gradmarket.market.rules.newcomers import choose_filling_parties
 from gradmarket.market.rules.replication import proven
 from gradmarket.market.terms import Address, AuditState, JobId, ReplicaState, TaskState, Units
+from requester.features import reputation as reputations
 from requester.features.audits.audit_tables import Audit
-from requester.features.reputation import reputations
 from requester.store import jobs, workers
 from requester.store.among import is_in_bound_list
 from requester.store.tables import Account, Job, Replica, Reputation, Round, Task, Worker

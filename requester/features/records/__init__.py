@@ -17,6 +17,7 @@ from requester.api.paging import Cursor, Limit, load_page_rows
 from requester.api.problems import describe_problems
 from requester.context import Context
 from requester.feature import Feature
+from requester.features import reputation as reputations
 from requester.features.answer_cache import CachedAnswers, Recent, Source
 from requester.features.records import earning_routes, evidence_routes, job_counts, record_lists, worker_figures
 from requester.features.records.earning_routes import Address
@@ -29,7 +30,6 @@ from requester.features.records.record_views import (
     strikes_view,
 )
 from requester.features.records.worker_figures import History
-from requester.features.reputation import reputations
 from requester.store import disclosure, jobs, progress, workers
 from requester.store.tables import Earned, Worker
 from requester.store.work import RowReader

@@ -10,7 +10,7 @@ from gradmarket.market.terms import ReplicaState
 from gradmarket.market.views.payment_views import JobWorkerView, SettlementView, StrikesView
 from gradmarket.market.views.trust_views import ReputationView
 from requester.api.job_views import format_amount, format_hex, format_time
-from requester.features.reputation import reputations
+from requester.features import reputation as reputations
 from requester.store import strikes
 from requester.store.tables import Batch, Reputation, Strike, Transaction
 from requester.store.work import RowReader

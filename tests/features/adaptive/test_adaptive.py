@@ -10,10 +10,10 @@ from sqlalchemy import update
 from gradmarket.market.features.records import TaskEvidence
 from gradmarket.market.rules.replication import BEST, lies_between
 from gradmarket.market.terms import AccusationState, JobState, Plan, TaskState
+from requester.features import reputation as reputations
 from requester.features.audits.audit_routes import audits as audits_told
 from requester.features.records import stakes_of
 from requester.features.records.evidence_routes import evidence_of
-from requester.features.reputation import reputations
 from requester.store import jobs
 from requester.store.tables import Account, Job, JobEvent, Reputation
 from tests.kit.behaviour import scaled

@@ -11,11 +11,11 @@ from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.features.audits import auditing
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
+from requester.features import reputation as reputations
 from requester.features.audits import audit, audit_draws, audit_rows
 from requester.features.audits.audit_routes import audits as audits_told
 from requester.features.records.evidence_routes import evidence_of
 from requester.features.records.evidence_routes import tasks as tasks_told
-from requester.features.reputation import reputations
 from requester.stages import aggregate
 from requester.store.tables import Earned, Job, JobEvent, Reputation, Round, Task
 from tests.kit.behaviour import NOISE, scaled

@@ -11,8 +11,8 @@ from gradmarket.market.rules import newcomers as rule
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, ReplicaState
 from gradmarket.market.wire.poll import FaultKind, LeaseReturn, StepFault
+from requester.features import reputation as reputations
 from requester.features.proven import seats
-from requester.features.reputation import reputations
 from requester.store import newcomers, workers
 from requester.store.tables import Account, Job, Replica, Worker
 from tests.features.proven.test_proven import open_job, prove

@@ -11,8 +11,8 @@ from gradmarket.market.features.reputation import GradientCost
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.rules.replication import proven
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
+from requester.features import reputation as reputations
 from requester.features.audits.auditor_claims import Claimed
-from requester.features.reputation import reputations
 from requester.store.tables import Job, Replica, Reputation
 from tests.features.audits.test_audits import clean_parameters
 from tests.kit.behaviour import HONEST, NOISE, WITHHOLDER, Behaviour, scaled

@@ -7,9 +7,9 @@ import pytest
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.terms import Address, TaskState
 from requester.features import consents
+from requester.features import reputation as reputations
 from requester.features.loss_change import scores
 from requester.features.loss_change.scores import Score
-from requester.features.reputation import reputations
 from requester.store import identities, strikes
 from requester.store.tables import Reputation, Worker
 from tests.kit.behaviour import scaled

@@ -8,8 +8,8 @@ from sqlalchemy import inspect, select
 
 from gradmarket.market.rules.replication import proven
 from gradmarket.market.terms import Address
+from requester.features import reputation as reputations
 from requester.features.proven import proven_records
-from requester.features.reputation import reputations
 from requester.store import workers
 from requester.store.tables import Job, Reputation, Worker
 from tests.features.proven.test_proven import open_job
