@@ -114,7 +114,9 @@ def _read_receipts(path: Path) -> LoadedReceipts:
 
 
 def _check_places(market: str, rpc: str | None, mirrors: Sequence[str] = ()) -> None:
-    for place in (market, *mirrors):
+    for name, place in (("MARKET", market), *(("--mirror", one) for one in mirrors)):
+        if not place.strip():
+            raise Refused(f"{name} is empty", "write it like http://127.0.0.1:8700, or name an archive")
         if Path(place).is_dir() and not (Path(place) / INDEX).is_file():
             raise Refused(f"{place[:200]} has no {INDEX}", "name the folder that `gradmarket archive` wrote")
     if Path(market).is_dir():

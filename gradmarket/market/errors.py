@@ -31,6 +31,7 @@ from graphdoc.errors import (
 __all__ = [
     "Conflict",
     "DocumentRefused",
+    "FieldRefused",
     "IllegalTransition",
     "JobRefused",
     "MarketError",
@@ -52,12 +53,16 @@ class PayloadRefused(Refused):
     """The payload was refused."""
 
 
-class JobRefused(Refused):
-    """The job was refused."""
+class FieldRefused(Refused):
+    """A field of the request was refused."""
 
     def __init__(self, field: str, detail: str) -> None:
         super().__init__(f"{field}: {detail}")
         self.field = field
+
+
+class JobRefused(FieldRefused):
+    """The job was refused."""
 
 
 class SignatureRefused(Refused):

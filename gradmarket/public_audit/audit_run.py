@@ -11,7 +11,7 @@ from typing import Final
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.archives.archive_index import INDEX, PublicRecords
-from gradmarket.archives.mirrors import NOWHERE, MirrorSet, open_mirror
+from gradmarket.archives.mirrors import NOWHERE, MirrorSet, describe_trouble, open_mirror
 from gradmarket.auditor import Machine, OpenMachine, open_machine
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.client.transport import keep_trying_for
@@ -205,7 +205,7 @@ def _borrow_blobs(mirrors: MirrorSet, job: JobId, fetcher: Fetcher) -> None:
         _, records = mirrors.read_record(job)
     except Refused as error:
         raise Refused(
-            f"no mirror has an archive of job {job}: {error}", "name another one, or leave --mirror"
+            f"no mirror has an archive of job {job}: {describe_trouble(error)}", "name another one, or leave --mirror"
         ) from error
     for digest in records.index.blobs:
         with suppress(Refused):

@@ -14,7 +14,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.types import ExceptionHandler
 
-from gradmarket.market.errors import JobRefused, MarketError
+from gradmarket.market.errors import FieldRefused, MarketError
 from gradmarket.market.fields import DeferredModel, describe_fault, in_words
 from requester.api.problem_kinds import ProblemKind, of_error, of_status
 
@@ -86,7 +86,7 @@ def _shorten(text: str) -> str:
 
 async def _answer_market_error(_request: Request, raised: Exception) -> JSONResponse:
     error = cast(MarketError, raised)
-    errors = [{"field": error.field, "detail": error.detail}] if isinstance(error, JobRefused) else []
+    errors = [{"field": error.field, "detail": error.detail}] if isinstance(error, FieldRefused) else []
     return _build_problem(of_error(error), str(error), error.remedy, errors)
 
 

@@ -677,6 +677,12 @@ def test_an_archive_of_another_job_is_no_mirror(town: Service, archived: Path, t
     ("arguments", "words"),
     [
         (["nowhere", "0" * 16], "is not the address of a service"),
+        (["", "0" * 16], "MARKET is empty"),
+        (["URL", "JOB", "--mirror", ""], "--mirror is empty"),
+        (
+            ["URL", "JOB", "--mirror", "ARCHIVE/none"],
+            "archive of job JOB: ARCHIVE/none cannot be read",
+        ),
         pytest.param([GONE, "0" * 16], "run this command again once it answers", marks=FULL),
         ([GONE, "0" * 16, "--rpc", "nowhere"], "is not the address of a chain's node"),
         (["URL", "f" * 16], "no job"),

@@ -15,7 +15,8 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 from typer.testing import CliRunner
 
-from gradmarket.market.errors import Refused
+from gradmarket.client.client_errors import ServiceUnreachable
+from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
 from gradmarket.market.features.disputes.questions import digest_reply
 from gradmarket.market.features.disputes.referee import Referee
@@ -191,6 +192,20 @@ def test_a_ruling_that_the_referee_did_not_sign_is_not_believed() -> None:
         transport = connect_to_referee(url, lambda _seconds: False)
         assert stand(url, replace(side, referee=Address(ask_referee(transport).referee))).wrong
         transport.close()
+
+
+def test_a_referee_without_wallet_gets_a_key_for_its_hearing_and_a_side_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispute_commands, "COMMAND_WAIT_S", 0.0)
+    nowhere = ["--market", "http://127.0.0.1:1", "--data", str(tmp_path)]
+    judged = CliRunner().invoke(dispute_commands.app, ["judge", "J", "T", *nowhere])
+    assert isinstance(judged.exception, ServiceUnreachable)
+    monkeypatch.setattr(dispute_commands, "_find_referee", lambda _url, _key: Address("0x0"))
+    answered = CliRunner().invoke(dispute_commands.app, ["answer", "J", "T", "--referee", "http://x", *nowhere])
+    assert isinstance(answered.exception, NotFound)
+    assert "no wallet in" in str(answered.exception)
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Path, Response
 
-from gradmarket.market.errors import JobRefused, MarketError, NotFound
+from gradmarket.market.errors import FieldRefused, MarketError, NotFound
 from gradmarket.market.features.webhooks import NewWebhook, write_secret
 from gradmarket.market.fields import SHORT_ID
 from gradmarket.market.terms import Role
@@ -63,14 +63,14 @@ def create(context: Here, who: Submitter, asked: NewWebhook) -> CreatedWebhook:
     try:
         check_link_target(url, "", lambda _host, _port: [SOME_PUBLIC], own=False, allowed=allowed)
     except MarketError as error:
-        raise JobRefused("url", error.detail) from error
+        raise FieldRefused("url", error.detail) from error
     try:
         check_link_target(url, "", _look_up, own=False, allowed=allowed)
     except MarketError as error:
-        raise JobRefused("url", f"its host is not a public address; {HOOK_SERVERS}") from error
+        raise FieldRefused("url", f"its host is not a public address; {HOOK_SERVERS}") from error
     parts = urlsplit(url)
     if parts.scheme != "https" and f"{parts.scheme}://{parts.netloc}" not in allowed:
-        raise JobRefused("url", f"webhooks need https; {HOOK_SERVERS}")
+        raise FieldRefused("url", f"webhooks need https; {HOOK_SERVERS}")
     return _create_webhook(context, who, asked)
 
 

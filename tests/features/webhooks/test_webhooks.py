@@ -160,7 +160,8 @@ def test_a_private_address_gets_nothing_unless_the_operator_names_it(
         refused = told.add(alice, url, status=422)
         assert "not a public address; its operator may name that origin" in refused["detail"], url
     for url in ("ftp://example.com", "https://name:word@example.com/", "nonsense"):
-        assert told.add(alice, url, status=422)["errors"][0]["field"] == "url"
+        refused = told.add(alice, url, status=422)
+        assert (refused["errors"][0]["field"], refused["type"]) == ("url", "/errors#refused")
     assert "need https" in told.add(alice, "http://1.1.1.1/hook", status=422)["detail"]
     assert told.listed(alice) == []
 

@@ -1,6 +1,7 @@
 """`gradmarket wallet dispute …`: two answers to one task, heard by a referee that computes one operation of it."""
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from eth_keys.datatypes import PrivateKey
 
 from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.client.transport import keep_trying_for
@@ -68,9 +70,13 @@ class _Opened:
 
 
 @contextmanager
-def _open_task(settings: WorkerSettings, job: str, task: str) -> Iterator[_Opened]:
-    settings = add_wallet_passphrase(settings)
-    key = wallet.load_wallet(settings.data, settings.secret)
+def _open_task(settings: WorkerSettings, job: str, task: str, new_key: bool = False) -> Iterator[_Opened]:
+    """`new_key`: where the folder has no wallet, a key that is made for this hearing and then discarded."""
+    if new_key and wallet.find_key_file(settings.data) is None:
+        key = wallet.Wallet(PrivateKey(os.urandom(32)), settings.data)
+    else:
+        settings = add_wallet_passphrase(settings)
+        key = wallet.load_wallet(settings.data, settings.secret)
     market = MarketClient(str(settings.market).rstrip("/"), keep_trying_for(COMMAND_WAIT_S))
     try:
         facts = market.facts()
@@ -117,7 +123,7 @@ def judge_command(
     if to is not None:
         check_writable(to)
     settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
-    with _open_task(settings, job, task) as opened, _open_course(settings, opened) as course:
+    with _open_task(settings, job, task, new_key=True) as opened, _open_course(settings, opened) as course:
         named, disputed = [parse_typed_address(each) for each in side or ()], opened.task
         sides = disputed.choose_sides(named)
         if opened.key.address in sides:
@@ -134,6 +140,9 @@ def judge_command(
             text = (
                 f"Hearing {sides[0]} and {sides[1]} at {url}: `gradmarket wallet dispute answer {job} {task} --referee`"
             )
+            if wallet.find_key_file(settings.data) is None:
+                key = opened.key.address
+                journal.report("key", f"No wallet is in {settings.data}: {key}, made now, signs this ruling.", key=key)
             journal.report("hearing", text, url=url, sides=list(sides), referee=opened.key.address)
             ruling = hold_hearing(room, course.redo, course.judge, journal)
             if to is not None:
