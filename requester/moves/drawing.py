@@ -27,7 +27,7 @@ DRAW = "draw"
 def draw_workers(context: Context, work: Work, job: Job, now: float) -> float | None:
     """Leases open tasks of a running job; returns the seconds until the next try, None if a worker got a lease.
 
-    Requests another draw where some tasks stay open then. The caller has locked the draw and the job.
+    Requests another draw where some tasks stay open then, and workers free. The caller has locked the draw and the job.
     """
     mixable = ballots.list_mixable_classes(work, job, now)
     before = job.determinism_class
@@ -45,7 +45,8 @@ def draw_workers(context: Context, work: Work, job: Job, now: float) -> float | 
         waiting = tasks.open_ones(work, job.id, most)
         deals, wait = _deal_tasks(context, work, job, waiting, pool, others, now)
         if deals:
-            if _hand_out(work, job, deals, now) < len(waiting) or len(waiting) == most:
+            some_left = _hand_out(work, job, deals, now) < len(waiting) or len(waiting) == most
+            if some_left and any(candidate.capacity > 0 for candidate in pool.candidates.values()):
                 work.notify("assign")
             return None
         if wait < context.settings.sweep_s:

@@ -15,22 +15,17 @@ from requester.store.tables import Wave
 from requester.store.work import Work
 
 
-def close_wave_if_due(context: Context, work: Work, hand: TaskInHand) -> None:
-    """Closes the task's wave if it is complete, or if it is overdue and has a commitment."""
-    if hand.task.due_at is not None:
-        _close_wave(context, work, hand, hand.task.due_at)
-
-
 def handle_commitments(context: Context, work: Work, hands: Iterable[TaskInHand]) -> None:
     """Handles new commitments: a wave's first sets its deadline, and the last closes the wave in this transaction."""
     for hand in hands:
         task = hand.task
         if task.state in GATHERING:
             task.due_at = task.due_at or context.clock() + task.offer.wave_seconds
-            _close_wave(context, work, hand, task.due_at)
+            close_wave_if_due(context, work, hand, task.due_at)
 
 
-def _close_wave(context: Context, work: Work, hand: TaskInHand, due: float) -> None:
+def close_wave_if_due(context: Context, work: Work, hand: TaskInHand, due: float) -> None:
+    """Closes the task's wave if it is complete, or if it is overdue and has a commitment."""
     now, task = context.clock(), hand.task
     members = [replica for replica in hand.in_state(ReplicaState.COMMITTED) if replica.wave == task.wave]
     complete = bool(members) and (len(members) >= task.wave_size or due <= now)

@@ -20,5 +20,6 @@ def run(context: Context, task_id: str) -> float | None:
         hand = lock_task_if_free(work, task_id)
         if hand is None:
             return context.settings.sweep_s
-        close_wave_if_due(context, work, hand)
+        if hand.task.due_at is not None:
+            close_wave_if_due(context, work, hand, hand.task.due_at)
     return None

@@ -1,9 +1,11 @@
 """Engines and sessions of the database; transactions are opened in store.work."""
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from pydantic_core import from_json
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DisconnectionError
@@ -27,15 +29,41 @@ def open_engine(url: str) -> Engine:
     address = make_url(url)
     if address.get_backend_name() == "postgresql":
         driven = address.set(drivername="postgresql+psycopg")
-        engine = create_engine(driven, connect_args=UTF8, pool_size=POOL_SIZE, max_overflow=POOL_OVERFLOW)
+        pool = {"pool_size": POOL_SIZE, "max_overflow": POOL_OVERFLOW}
+        engine = create_engine(driven, connect_args=UTF8, json_deserializer=_parse_json, **pool)
+        cursor = _build_lean_cursor(engine.dialect.loaded_dbapi)
+        event.listen(engine, "connect", lambda connection, _record: setattr(connection, "cursor_factory", cursor))
         event.listen(engine, "connect", _plan_once)
         event.listen(engine, "checkin", _stamp_checkin)
         event.listen(engine, "checkout", _build_ping(engine.dialect.loaded_dbapi.Error))
         return engine
-    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000, "check_same_thread": False})
+    lasting = {"timeout": BUSY_TIMEOUT_MS / 1000, "check_same_thread": False}
+    engine = create_engine(url, connect_args=lasting, json_deserializer=_parse_json)
     event.listen(engine, "connect", _configure_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _parse_json(text: str | bytes) -> Any:
+    """Parses a column's JSON in a third of the time that `json` takes, and leaves to that the rest: lone surrogates."""
+    try:
+        return from_json(text)
+    except ValueError:
+        return json.loads(text)
+
+
+def _build_lean_cursor(driver: Any) -> type[Any]:
+    """Returns psycopg's cursor with a description of names and types alone: each execution builds one anew, for all
+    columns, and SQLAlchemy reads that of a statement's first.
+    """
+
+    def description(cursor: Any) -> list[tuple[str, int]] | None:
+        found = cursor.pgresult
+        if found is None or found.status != driver.pq.ExecStatus.TUPLES_OK:
+            return None
+        return [(found.fname(place).decode(), found.ftype(place)) for place in range(found.nfields)]
+
+    return type("LeanCursor", (driver.Cursor,), {"description": property(description)})
 
 
 def _plan_once(connection: Any, _record: Any) -> None:
@@ -120,11 +148,6 @@ def sessions_of(engine: Engine, features: Sequence[object] = ()) -> Sessions:
 def features_in(sessions: Sessions) -> tuple[object, ...]:
     features: tuple[object, ...] = sessions.kw["info"]["features"]
     return features
-
-
-def open_reading_session(sessions: Sessions) -> MovingSession:
-    """Opens a session that only reads, and sees the state of one moment: that of its first query."""
-    return sessions(bind=sessions.kw["info"]["reading"])
 
 
 def _protect_row(session: MovingSession, row: object) -> None:

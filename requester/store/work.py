@@ -16,7 +16,7 @@ from sqlalchemy.orm.attributes import flag_modified
 from gradmarket.market.terms import Units
 from requester.notifier import job_topic
 from requester.store.among import Texts
-from requester.store.session import MovingSession, Sessions, features_in, is_shared, open_reading_session
+from requester.store.session import MovingSession, Sessions, features_in, is_shared
 from requester.store.tables import Base, Earned, Job, JobEvent
 from requester.store.transitions import Held, move_now
 
@@ -173,8 +173,8 @@ def begin_work(sessions: Sessions) -> Iterator[Work]:
 
 @contextmanager
 def open_reader(sessions: Sessions) -> Iterator[RowReader]:
-    """Opens a read-only transaction that sees one moment's state; it waits for no writer."""
-    with open_reading_session(sessions) as session:
+    """Opens a read-only transaction that sees one moment's state, that of its first query; it waits for no writer."""
+    with sessions(bind=sessions.kw["info"]["reading"]) as session:
         yield RowReader(session)
 
 

@@ -101,6 +101,22 @@ def test_repeated_polls_without_a_reservation_start_no_assignment(new_market) ->
         assert notifies(poor), "it was away"
 
 
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize(("asked", "again"), [(1, False), (2, True)])
+def test_a_draw_that_leaves_tasks_asks_for_another_while_a_worker_is_free(
+    new_market,  # type: ignore[no-untyped-def]
+    asked: int,
+    again: bool,
+) -> None:
+    market = new_market(tasks_per_round=4, replication={"name": "fixed", "replicas": 2, "max_replicas": 2})
+    for capacity in (1, asked):
+        market.worker().send_poll(capacity=capacity)
+    with market.context.notifier.listen([assign.TOPIC]) as notified:
+        assert assign.run(market.context, market.job) is None
+        assert notified.is_set() == again
+    assert len(market.replicas()) == 2
+
+
 def test_listening_uses_the_database_address_s_password() -> None:
     """SQLAlchemy writes stars in the password's place unless it is asked not to."""
     written = "postgresql+psycopg://market:p%40ss@db.example:5433/rows"

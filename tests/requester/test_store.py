@@ -6,7 +6,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from sqlalchemy import inspect, select, text
+from sqlalchemy import JSON, inspect, literal, select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm.exc import StaleDataError
 
@@ -41,6 +41,16 @@ def test_migrations_create_the_declared_tables_and_drop_them_again(new_database:
         connection.execute(text("DROP TABLE waves"))
         connection.execute(text("CREATE TABLE waves (task_id VARCHAR NOT NULL PRIMARY KEY, number INTEGER NOT NULL)"))
     assert ("primary_key", Wave.__table__) in list_schema_differences(database), "alembic compares no keys"
+    database.dispose()
+
+
+def test_names_and_json_of_a_result_are_read_as_written(new_database: NewDatabase, tmp_path: Path) -> None:
+    database = open_engine(new_database(tmp_path))
+    written = {"half a pair": "\ud800", "large": 2**70, "part": 0.1, "list": [None, True, "é"]}
+    with database.connect() as connection:
+        row = connection.execute(text("SELECT 1 AS first, 'a' AS second")).one()
+        assert row._asdict() == {"first": 1, "second": "a"}
+        assert connection.scalar(select(literal(written, JSON))) == written
     database.dispose()
 
 
