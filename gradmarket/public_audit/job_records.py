@@ -17,9 +17,9 @@ from contracts.packing import PackedGroup
 from gradmarket.archives.archive_index import PublicRecords
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.job_parts import Continued
+from gradmarket.market.job_parts import Continued, Deadlines
 from gradmarket.market.terms import TASK_OVER, Address, Hash, JobId, JobState, Units, blob_digest
-from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedTask
+from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedRound, PublishedTask
 from gradmarket.public_audit.job_proof import BatchOnChain, EarlierJob, JobLog, JobRecord
 from worker import durable
 
@@ -28,6 +28,36 @@ TRIES: Final = 5
 NOBODY: Final = Address("")
 Progress = Callable[[str, int, int], object]
 """(the kind of thing, how many are done, of how many)"""
+
+
+@dataclass(frozen=True)
+class UnendedJob:
+    """A job that has not ended by its service's word. `claim_until`: the end of its claims in the contract."""
+
+    state: JobState
+    deadlines: Deadlines
+    claim_until: int
+
+
+def describe_overdue(job: UnendedJob, rounds: Sequence[PublishedRound], now: float) -> str:
+    """Returns what a job should have brought by `now`, in Unix seconds; empty where nothing is overdue.
+
+    Once all claims are over nobody can be paid, so that a service which calls the job running withholds its end. A
+    round that stands for longer than one attempt at a task may take proves no lie: workers may be missing.
+    """
+    if now > job.claim_until:
+        return f"its claims ended at Unix time {job.claim_until}, and nobody can be paid: its service withholds the end"
+    attempt_s = job.deadlines.lease_s + job.deadlines.wave_s + job.deadlines.upload_s
+    newest = max(rounds, key=lambda one: one.number, default=None)
+    if job.state is not JobState.RUNNING or newest is None or newest.opened_at is None:
+        return ""
+    stands_s = now - newest.opened_at.timestamp()
+    if newest.updated is not None or stands_s <= attempt_s:
+        return ""
+    return (
+        f"its round {newest.number} stands for {stands_s:.0f} s, and one attempt takes {attempt_s} s at most: whether "
+        "workers are missing or the service withholds answers could not be seen"
+    )
 
 
 @dataclass(frozen=True)
@@ -46,10 +76,12 @@ class JobSource:
         if view.chain_job is None or view.publication is None:
             remedy = "audit a job that was funded; if it was, update gradmarket: the job may have newer fields"
             raise NotFound(f"job {self.job} has no publication that this version can read", remedy)
+        opened = events.opened_job(self.ledger, view.chain_job)
         if view.state not in ENDED:
             remedy = "come again when it has ended: its answers are published then"
-            raise Refused(f"job {self.job} is {view.state}", remedy)
-        opened = events.opened_job(self.ledger, view.chain_job)
+            running = UnendedJob(view.state, view.publication.spec.deadlines, opened.claim_until)
+            overdue = describe_overdue(running, list(self.market.rounds(self.job)), self.ledger.block().time)
+            raise Refused("; ".join(filter(None, (f"job {self.job} is {view.state}", overdue))), remedy)
         tasks = list(self.market.tasks(self.job))
         payments, batches = self._fetch_money(opened.job)
         paid = Counter[Address]()

@@ -3,7 +3,7 @@
 Unknown fields are ignored. Ids and states are labels that nobody signs; features.verify checks everything else.
 """
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import AwareDatetime, ConfigDict, Field, field_validator
 
 from gradmarket.market.fields import (
     NO_NUL,
@@ -33,6 +33,8 @@ class PublishedRound(PublishedView):
     updated: DigestField | None = None
     optimizer_state: DigestField | None = None
     """The optimizer's state after it, where that is kept: of a finished job's last round."""
+    opened_at: AwareDatetime | None = None
+    """By the service's own word."""
 
 
 class PublishedTask(PublishedView):

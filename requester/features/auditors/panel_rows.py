@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy import (
     BindParameter,
     ColumnElement,
+    Float,
     ForeignKey,
     Index,
     String,
@@ -224,7 +225,7 @@ def list_unfilled_panels(reader: RowReader, heard_until: float) -> Sequence[str]
     return reader.session.scalars(_UNFILLED, {"since": since, "attempts": class_checks.ATTEMPTS}).all()
 
 
-_SINCE: Final = bindparam("since")
+_SINCE: Final = bindparam("since", type_=Float)
 _ITS_SEAT, _OTHER_SEAT, _OTHER_AUDIT, _BARRED_SEAT = (
     aliased(PanelSeat),
     aliased(PanelSeat),
