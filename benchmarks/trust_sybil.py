@@ -6,12 +6,13 @@ computations, in jobs of 200 rounds. Intervals are of 95 %, by Student's t over 
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Final
 
 from benchmarks.figure import Figure
 from benchmarks.size import sized
+from gradmarket.market.rules.replication import proven
 from gradmarket.trust.free_identities import (
     ADVERSARIES,
     LYING,
@@ -49,6 +50,10 @@ class Cell:
     voted: bool = False
 
 
+SHORT: Final = sized((10, 20, 30), (4,))
+"""Rounds of short jobs, which audit more (proven.compute_audit_rate)."""
+PLAYED: Final = ("unanimous", "unanimous_half", "once_and_leave", "patient", "late", "flood")
+
 Results = dict[Cell, list[RingOutcome]]
 
 
@@ -58,6 +63,7 @@ def measure() -> Iterator[Figure]:
         yield from _measure_market(found, market)
     yield from _measure_adversaries(found)
     yield from _measure_sharing(found)
+    yield from _measure_short_jobs()
 
 
 def _play_all() -> Results:
@@ -140,3 +146,20 @@ def _measure_sharing(found: Results) -> Iterator[Figure]:
         pay = _pay(found[Cell(MIDDLE, share, "honest")])
         note = f"±{pay.half:.2f}; 3f / (1 - (1 - f)^3) = {3 * share / (1 - (1 - share) ** 3):.2f}"
         yield Figure(f"{PREFIX}sharing.f{share * 100:.0f}", pay.mean, "prices a gradient", note=note)
+
+
+def _measure_short_jobs() -> Iterator[Figure]:
+    """Jobs of few rounds beside a ring of 30 %: each figure is of the worst adversary, which its note names."""
+    for rounds in SHORT:
+        rules, market = Rules(rate=proven.compute_audit_rate(3, rounds)), replace(MIDDLE, rounds=rounds)
+        lies = {
+            lie: [play(market, 0.3, ADVERSARIES[lie], rules, seed) for seed in range(SEEDS)]
+            for lie in ("honest", *PLAYED)
+        }
+        costs = {lie: mean(each.computations for each in outcomes) for lie, outcomes in lies.items()}
+        wrong = {lie: _wrong(outcomes).mean for lie, outcomes in lies.items()}
+        worst, dearest = max(wrong, key=lambda lie: wrong[lie]), max(costs, key=lambda lie: costs[lie])
+        name, note = f"{PREFIX}{rounds}_rounds", f"audits of {rules.rate:.0%}"
+        yield Figure(f"{name}.wrong.f30", wrong[worst], "%", target="<= 1.0", note=f"{worst}; {note}")
+        yield Figure(f"{name}.computations.honest", costs["honest"], "a right task", target="<= 3.25", note=note)
+        yield Figure(f"{name}.computations.attacked", costs[dearest], "a right task", target="<= 3.7", note=dearest)
