@@ -128,13 +128,6 @@ def _merge_here(context: Context, job_id: str, closing: ClosingRound, shared: bo
             blob_cleanup.drop_unneeded(context, job_id)
 
 
-def _drop_ended_states(context: Context, reader: RowReader, merged: str) -> None:
-    """Drops this process's states of other jobs that ended, in another process or while this one merged them."""
-    others = [job_id for job_id in context.states.jobs() if job_id != merged]
-    for job_id in jobs.list_ended_jobs(reader, others) if others else ():
-        context.states.take(job_id)
-
-
 @dataclass(frozen=True)
 class _Closed:
     """The time at which a round was closed, and whether its job has ended."""
@@ -209,7 +202,10 @@ def _close_for_merging(context: Context, job_id: str) -> ClosingRound | float | 
                 summed.replace_receipts(work, job, row.number, chosen, context.clock())
             work.set_state_now(row, RoundState.MERGING)
             next_round.leave_unfinished_tasks(context, work, job, row.number)
-        _drop_ended_states(context, work, job_id)
+        # this process's states of other jobs that ended, in another process or while this one merged them
+        others = [other for other in context.states.jobs() if other != job_id]
+        for ended in jobs.list_ended_jobs(work, others) if others else ():
+            context.states.take(ended)
         used = merges.used_tasks(work, job_id, row.number)
         return ClosingRound(
             inputs=replay.inputs_of(work, job, row, used),
