@@ -16,7 +16,7 @@ from requester.context import Context
 from requester.feature import features_of
 from requester.features.auditors import panel_rows
 from requester.features.auditors.panel_rows import PanelSeat
-from requester.features.audits import audit_rows, audited_classes
+from requester.features.audits import audit_rows
 from requester.features.audits.audit_kind import Asker, AuditKind, OtherWork
 from requester.features.audits.audit_tables import Audit
 from requester.store import jobs
@@ -288,8 +288,7 @@ TOPIC: Final = "panels"
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
-    heard_until = audited_classes.find_last_sign(reader, now)
-    return [*panel_rows.list_overdue_panels(reader, now), *panel_rows.list_unfilled_panels(reader, heard_until)]
+    return [*panel_rows.list_overdue_panels(reader, now), *panel_rows.list_unfilled_panels(reader, now)]
 
 
 def run(context: Context, task_id: str) -> float | None:
@@ -298,7 +297,7 @@ def run(context: Context, task_id: str) -> float | None:
         if audit.state == AuditState.DUE:
             now = context.clock()
             end_overdue_seats(work, task, audit, now)
-            if task_id in panel_rows.list_unfilled_panels(work, audited_classes.find_last_sign(work, now)):
+            if task_id in panel_rows.list_unfilled_panels(work, now):
                 audit.claims = max(class_checks.ATTEMPTS, audit.claims)  # it lapses as one that auditors left
                 work.notify("audit")
     return None

@@ -31,6 +31,7 @@ from gradmarket.market.rules import classes
 from gradmarket.market.terms import AUDIT_UNDER_WAY, Address, AuditState, Digest, Hash, PanelSeatState, Role
 from gradmarket.market.wire.log_proofs import LeafKind
 from requester.feature import LogRecords
+from requester.features.audits import audited_classes
 from requester.features.audits.audit_tables import Audit
 from requester.store import identities
 from requester.store.among import NOW, is_in_bound_list
@@ -215,13 +216,15 @@ _OVERDUE: Final = (
 )
 
 
-def list_unfilled_panels(reader: RowReader, heard_until: float) -> Sequence[str]:
+def list_unfilled_panels(reader: RowReader, now: float) -> Sequence[str]:
     """Returns the tasks whose panels nobody fills: for UNHEARD_S no auditor took a seat of it.
 
     Nobody holds one now, and no other operator that may join took a seat of the class meanwhile: such an operator is
-    there, and has others to fill first. `heard_until`: the service's last sign of life.
+    there, and has others to fill first. Time in which the service itself was away does not count.
     """
-    since = heard_until - class_checks.UNHEARD_S
+    if not reader.session.scalar(_ANY_OLD, {"since": now - class_checks.UNHEARD_S}):
+        return []
+    since = audited_classes.find_last_sign(reader, now) - class_checks.UNHEARD_S
     return reader.session.scalars(_UNFILLED, {"since": since, "attempts": class_checks.ATTEMPTS}).all()
 
 
@@ -233,6 +236,7 @@ _ITS_SEAT, _OTHER_SEAT, _OTHER_AUDIT, _BARRED_SEAT = (
     aliased(PanelSeat),
 )
 _IN_ITS_PANEL: Final = (_ITS_SEAT.task_id == Audit.task_id, _ITS_SEAT.run == Audit.runs)
+_ANY_OLD: Final = select(exists().where(Audit.state == AuditState.DUE, Audit.created_at < _SINCE, is_panels()))
 _UNFILLED: Final = (
     select(Audit.task_id)
     .where(
