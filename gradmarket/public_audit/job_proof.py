@@ -264,8 +264,18 @@ def _prove_verdicts(record: JobRecord) -> ClauseResult:
     unseen = tuple(text.format(count) for text, count in states.items() if count)
     hidden = [task.id for task in record.tasks if task.id not in record.evidence]
     faults += (ClauseFinding(Clause.VERDICTS, f"task {task}", "it is listed, and shows nothing") for task in hidden)
+    faults += _find_repeated_names(Clause.VERDICTS, "task", (task.id for task in record.tasks))
+    replicas = (ballot.id for evidence in record.evidence.values() for ballot in evidence.committed)
+    faults += _find_repeated_names(Clause.VERDICTS, "replica", replicas)
     faults += _find_hidden_attempts(record)
     return ClauseResult(Clause.VERDICTS, len(record.evidence), "tasks", tuple(faults), unseen)
+
+
+def _find_repeated_names(rule: Clause, noun: str, names: Iterable[object]) -> Iterator[ClauseFinding]:
+    """Finds names that stand for two things: the proof looks each up by its name, and would see the other alone."""
+    for name, times in Counter(names).items():
+        if times > 1:
+            yield ClauseFinding(rule, f"{noun} {name}", f"{times} of this name are listed")
 
 
 def _find_hidden_attempts(record: JobRecord) -> Iterator[ClauseFinding]:
@@ -314,6 +324,7 @@ def _prove_rounds(record: JobRecord) -> ClauseResult:
 def _find_round_faults(record: JobRecord) -> Iterator[ClauseFinding]:
     spec, rounds = record.publication.spec, record.closed
     numbers = [one.number for one in rounds]
+    yield from _find_repeated_names(Clause.ROUNDS, "round", (one.number for one in record.rounds))
     if numbers != list(range(len(numbers))):
         yield ClauseFinding(Clause.ROUNDS, "the job", f"its merged rounds are {numbers}, with a gap")
         return
@@ -359,12 +370,13 @@ def _prove_payments(record: JobRecord) -> ClauseResult:
     unit, by_worth = record.opened.unit, record.publication.spec.by_worth is not None
     faults, paid = list[ClauseFinding](), Counter(item.replica for item in record.payments)
     for item in record.payments:
-        _, ballot = record.ballots.get(item.replica, ("", None))
+        task, ballot = record.ballots.get(item.replica, ("", None))
         if ballot is None or ballot.state not in PAID:
             faults.append(ClauseFinding(Clause.PAYMENTS, f"payment {item.id}", "no accepted answer stands for it"))
             continue
-        price = record.evidence[item.task].offer.price if item.task in record.evidence else 0
+        price = record.evidence[task].offer.price
         published = {
+            f"it names task {item.task}, and the answer is to task {task}": item.task != task,
             f"it goes to {item.worker}, and the answer is of {ballot.worker}": item.worker != ballot.worker,
             "it names another root than the answer's": (
                 ballot.root is not None and item.payload_root != hash_of(ballot.root)

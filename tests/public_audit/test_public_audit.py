@@ -30,7 +30,18 @@ from gradmarket.market.features.disputes.receipts import KeptReceipt
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.messages import LogHead
-from gradmarket.market.terms import TASK_COUNTED, Address, Digest, Hash, JobId, TaskId, TaskState, Units, blob_digest
+from gradmarket.market.terms import (
+    TASK_COUNTED,
+    Address,
+    Digest,
+    Hash,
+    JobId,
+    RoundState,
+    TaskId,
+    TaskState,
+    Units,
+    blob_digest,
+)
 from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.hearing_messages import AuditorQuestion
 from gradmarket.market.wire.log_proofs import PublishedRestart
@@ -212,6 +223,13 @@ def last_round_left_out(record: JobRecord) -> JobRecord:
     )
 
 
+def one_replica_of_two_tasks(record: JobRecord) -> JobRecord:
+    """The first task's accepted answer, under the name of a later one, is not paid."""
+    (_, first), (_, second), *_ = record.evidence.items()
+    unpaid = [one for one in record.payments if one.replica != first.committed[0].id]
+    return replace(ballot_of(record, id=second.committed[0].id), payments=unpaid)
+
+
 def other_answer(record: JobRecord) -> JobRecord:
     (task, evidence), *_ = record.evidence.items()
     told = evidence.model_copy(update={"root": OTHER})
@@ -350,6 +368,18 @@ LIES: Final = {
     ),
     "another root in the list": Lie(Clause.VERDICTS, lambda r: changed_task(r, 0, root=OTHER)),
     "a task that shows nothing": Lie(Clause.VERDICTS, lambda r: replace(r, evidence={})),
+    "an attempt behind another's name": Lie(
+        Clause.VERDICTS,
+        lambda r: replace(r, tasks=[r.tasks[0].model_copy(update={"attempt": 1, "used": False}), *r.tasks]),
+    ),
+    "an unpaid answer behind another's name": Lie(Clause.VERDICTS, one_replica_of_two_tasks),
+    "a round behind another's number": Lie(
+        Clause.ROUNDS,
+        lambda r: replace(
+            r, rounds=[r.rounds[1].model_copy(update={"state": RoundState.OPEN, "parameters": OTHER}), *r.rounds]
+        ),
+    ),
+    "a payment at another task's price": Lie(Clause.PAYMENTS, lambda r: changed_payment(r, task=r.payments[1].task)),
     "one offer twice": Lie(Clause.VERDICTS, one_offer_twice),
     "a task that the job has not": Lie(Clause.VERDICTS, lambda r: offer_of(changed_task(r, 0, index=77), task=77)),
     "rows of another seed": Lie(Clause.VERDICTS, lambda r: offer_of(r, seed=Hash(bytes(32)))),
