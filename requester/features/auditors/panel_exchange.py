@@ -80,6 +80,7 @@ class PanelAudits(AuditKind):
 
     def renew_waits(self, work: Work, now: float) -> None:
         panel_rows.renew_seats(work, now + class_checks.GRACE_S)
+        panel_rows.renew_panels(work, now + class_checks.GRACE_S)
 
     def describe_lack(self, reader: RowReader, job: Job, now: float) -> str:
         panel = jobs.load_spec(job).panel

@@ -159,6 +159,12 @@ def renew_seats(work: Work, until: float) -> None:
     work.session.execute(update(PanelSeat).where(*waiting).values(claimed_until=until))
 
 
+def renew_panels(work: Work, until: float) -> None:
+    """Keeps every panel from lapsing before `until`: no auditor could take a seat while the service was away."""
+    theirs = update(Audit).where(Audit.state == AuditState.DUE, is_panels())
+    work.session.execute(theirs.values(claimed_until=until).execution_options(synchronize_session=False))
+
+
 def _is_barred(operator: str | BindParameter[str]) -> ColumnElement[bool]:
     return and_(PanelSeat.operator == operator, PanelSeat.state.in_(BARRED))
 
@@ -220,12 +226,14 @@ def list_unfilled_panels(reader: RowReader, now: float) -> Sequence[str]:
     """Returns the tasks whose panels nobody fills: for UNHEARD_S no auditor took a seat of it.
 
     Nobody holds one now, and no other operator that may join took a seat of the class meanwhile: such an operator is
-    there, and has others to fill first. Time in which the service itself was away does not count.
+    there, and has others to fill first. Time in which the service itself was away does not count, and
+    auditors have GRACE_S to come back then.
     """
     if not reader.session.scalar(_ANY_OLD, {"since": now - class_checks.UNHEARD_S}):
         return []
     since = audited_classes.find_last_sign(reader, now) - class_checks.UNHEARD_S
-    return reader.session.scalars(_UNFILLED, {"since": since, "attempts": class_checks.ATTEMPTS}).all()
+    bounds = {"since": since, "attempts": class_checks.ATTEMPTS, "now": now}
+    return reader.session.scalars(_UNFILLED, bounds).all()
 
 
 _SINCE: Final = bindparam("since", type_=Float)
@@ -243,6 +251,7 @@ _UNFILLED: Final = (
         Audit.state == AuditState.DUE,
         Audit.claims < bindparam("attempts"),
         Audit.created_at < _SINCE,
+        or_(Audit.claimed_until.is_(None), Audit.claimed_until < NOW),  # renew_panels
         is_panels(),
         ~exists().where(
             *_IN_ITS_PANEL,

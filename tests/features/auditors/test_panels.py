@@ -33,7 +33,7 @@ from requester.app import create_app
 from requester.features import explanations
 from requester.features.auditors import panel_exchange
 from requester.features.auditors.panel_rows import PanelSeat
-from requester.features.audits import auditor_claims
+from requester.features.audits import auditor_claims, renew_waits
 from requester.features.audits.audit_views import view_audit
 from requester.features.audits.auditor_claims import Claimed
 from requester.features.log import leaf_rows
@@ -545,3 +545,23 @@ def test_the_log_does_not_reveal_that_a_panel_audits_a_task_before_the_audit_is_
     assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
     assert is_logged()
     assert view_audit(audits_of(market)[0], published=True).root == market.task().root
+
+
+@pytest.mark.parametrize("seated", [0, 1])
+def test_a_panel_has_time_to_be_filled_after_the_service_was_away(new_market: NewMarket, seated: int) -> None:
+    market = new_market(audit=TWO, replication={"name": "proven"})
+    ann, bea = panel(market, None, None)
+    ann.claim()
+    worker = market.worker()
+    market.until(lambda: market.task().state == TaskState.REFERRED)
+    for auditor in (ann, bea)[:seated]:
+        auditor.sit(claimed(auditor))
+    market.clock.now += 3600.0
+    renew_waits(market.context)
+    worker.request_work()
+    market.drive()
+    assert [audit.state for audit in audits_of(market)] == [AuditState.DUE], "no auditor had time to come back"
+    market.clock.now += class_checks.GRACE_S + 1.0
+    worker.request_work()
+    market.drive()
+    assert [audit.state for audit in audits_of(market)] == [AuditState.LAPSED], "none came"
