@@ -289,7 +289,7 @@ class FakeMarket:
         new = [row for row in open_ if said.known.get(row.id) != row.state]
         voucher = self.voucher(worker) if said.vouchers_for or any(row.state in PAID for row in new) else None
         return PollAnswer(
-            leases=tuple(self._build_lease(row) for row in new if row.state is ReplicaState.LEASED),
+            leases=tuple(self.build_lease(row) for row in new if row.state is ReplicaState.LEASED),
             waves=tuple(self.wave(row) for row in open_ if row.state is ReplicaState.COMMITTED),
             uploads=tuple(UploadRequest(replica=r.id, seconds=30) for r in open_ if r.state is ReplicaState.AGREE),
             verdicts=tuple(self.verdict(row) for row in new if row.state not in EARLY),
@@ -301,7 +301,7 @@ class FakeMarket:
     def _lost(self, replica: ReplicaId) -> RefusedItem:
         return RefusedItem(replica=replica, code="not_found", detail="you hold no such replica")
 
-    def _build_lease(self, row: Row) -> Lease:
+    def build_lease(self, row: Row) -> Lease:
         offer, key = self.offer(row.number)
         return Lease(
             replica=row.id,

@@ -21,6 +21,7 @@ from gradmarket.market.features.log.job_log import (
     encode_answers,
     encode_attempt,
     encode_hearing,
+    encode_offer,
     encode_restart,
     encode_verdict,
 )
@@ -105,25 +106,33 @@ def test_a_worker_looks_its_verdicts_up_in_the_log_and_keeps_a_lie_as_evidence(
 
 @pytest.mark.parametrize("logged", [True, False])
 @pytest.mark.parametrize("ended", [True, False])
-def test_the_signed_verdict_of_a_failed_attempt_is_in_the_log_of_the_ended_job(
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_failed_attempt_is_in_the_log_of_the_ended_job(
     fake_market: FakeMarket, worked: Callable[[], WorkerContext], verified: Verified, monkeypatch: pytest.MonkeyPatch,
-    logged: bool, ended: bool,
+    logged: bool, ended: bool, signed: bool,
 ) -> None:  # fmt: skip
-    """No batch pays it, whose head would have to lead to it."""
+    """No batch pays it, whose head would have to lead to it. Without a signed verdict its offer is looked up."""
 
     def fail(row: Row) -> None:
-        row.state = ReplicaState.INCONCLUSIVE
+        row.state = ReplicaState.INCONCLUSIVE if signed else ReplicaState.EXPIRED
 
     def judge(row: Row) -> SignedVerdict:
-        failed = row.state is ReplicaState.INCONCLUSIVE
-        return fake_market.signed_verdict(row, row.state, Outcome.INCONCLUSIVE, None, 0) if failed else promise(row)
+        if row.state is ReplicaState.INCONCLUSIVE:
+            return fake_market.signed_verdict(row, row.state, Outcome.INCONCLUSIVE, None, 0)
+        verdict = promise(row)
+        expired = {"outcome": None, "root": None, "price": 0, "signature": None}
+        return verdict.model_copy(update=expired) if row.state is ReplicaState.EXPIRED else verdict
 
     promise = fake_market.verdict
     monkeypatch.setattr(fake_market, "uploaded", fail)
     monkeypatch.setattr(fake_market, "verdict", judge)
     worked()
     write_log(fake_market)
-    fake_market.logged = {"another": b"another"} | (fake_market.logged if logged else {})
+    offers = {}
+    for row in fake_market.rows.values():
+        lease = fake_market.build_lease(row)
+        offers[lease.task] = encode_offer(fake_market.offer_digest(row), lease.signature)
+    fake_market.logged = {"another": b"another"} | (fake_market.logged | offers if logged else {})
     fake_market.shows_head, fake_market.state = True, "finished" if ended else "running"
     assert ("not_logged" in verified()[1]) is (ended and not logged)
 

@@ -13,7 +13,7 @@ from contracts.event_types import VestBurn
 from contracts.ledger import AccountOnChain
 from contracts.packing import PackedGroup
 from contracts.proofs import build_proof, is_record_proven
-from gradmarket.market.features.log.job_log import LeafProof, encode_verdict
+from gradmarket.market.features.log.job_log import LeafProof, encode_offer, encode_verdict
 from gradmarket.market.features.log.merkle import is_included
 from gradmarket.market.features.verify import Finding
 from gradmarket.market.messages import LogHead
@@ -23,6 +23,7 @@ from gradmarket.market.signing import Domain, digest_struct
 from gradmarket.market.stakes import compute_accusation_event
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, Units
 from gradmarket.market.wire.evidence import PublishedAudit
+from gradmarket.market.wire.log_proofs import LeafKind
 from gradmarket.market.wire.poll import NO_ROOT, SignedVerdict, hash_of
 from worker.money.account_store import JobAccount
 from worker.protocol.records import ReplicaRecord
@@ -157,9 +158,17 @@ def map_to_batches(seen: ChainHistory, me: Address, paid: Sequence[ReplicaRecord
 
 def is_verdict_logged(domain: Domain, me: Address, record: ReplicaRecord, head: LogHead, shown: LeafProof) -> bool:
     """Returns whether the market's proof shows the verdict, as this worker received it, to be in the head's log."""
-    verdict, offer = record.verdict, digest_struct(domain, record.offer)
-    leaf = encode_verdict(offer, me, verdict.outcome or 0, verdict.signature or b"")
+    _, _, leaf = encode_last_signed(domain, me, record)
     return is_included(leaf, shown.number, head.size, shown.path, head.root)
+
+
+def encode_last_signed(domain: Domain, me: Address, record: ReplicaRecord) -> tuple[LeafKind, str, bytes]:
+    """Returns the kind, subject and bytes of a leaf: the signed verdict, else the attempt's offer."""
+    verdict, offer = record.verdict, digest_struct(domain, record.offer)
+    if verdict.signature is None:
+        return LeafKind.OFFER, record.lease.task, encode_offer(offer, record.lease.signature)
+    about = f"{record.lease.replica}/{verdict.outcome}"
+    return LeafKind.VERDICT, about, encode_verdict(offer, me, verdict.outcome or 0, verdict.signature)
 
 
 def _map_credits_to_batches(seen: ChainHistory, me: Address) -> defaultdict[tuple[Units, Hash], list[int]]:

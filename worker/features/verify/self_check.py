@@ -19,6 +19,7 @@ from gradmarket.compute.cache import Cache
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.features.disputes.receipts import KeptReceipt, ReceiptScope
 from gradmarket.market.features.log.job_log import SKEW_S
+from gradmarket.market.features.log.merkle import is_included
 from gradmarket.market.features.verify import Finding, VerdictCase, of_rejection
 from gradmarket.market.messages import LogHead, Outcome
 from gradmarket.market.money import TokenUnit
@@ -358,24 +359,23 @@ def find_unlogged_ends(
     kept: Sequence[ReplicaRecord],
     restores: Sequence[PublishedRestart],
 ) -> Iterator[Finding]:
-    """Yields signed verdicts of failed attempts, which nothing changes any more, that the log of an ended job lacks.
+    """Yields failed attempts, which nothing changes any more, that the log of an ended job lacks.
 
-    It asks for at most LOGGED, drawn anew; none of before a restore, which may have lost them.
+    A signed verdict is looked up itself; where nothing was signed, as of an answer that was never judged, the attempt's
+    signed offer. It asks for at most LOGGED, drawn anew; none of before a restore, which may have lost them.
     """
     ends = [
         record
         for record in kept
-        if record.verdict.outcome == Outcome.INCONCLUSIVE and record.verdict.signature is not None
+        if record.verdict.signature is None or record.verdict.outcome == Outcome.INCONCLUSIVE
         if all(restore.at + SKEW_S < record.at for restore in restores)
     ]
     for record in random.SystemRandom().sample(ends, min(LOGGED, len(ends))):
-        replica = record.lease.replica
-        shown = fetch_leaf_proof(
-            market, account.job, LeafKind.VERDICT, f"{replica}/{record.verdict.outcome}", head.size
-        )
-        if shown is None or not proofs.is_verdict_logged(account.domain, me, record, head, shown):
-            why = f"the ended job's log, root 0x{head.root.hex()} over {head.size} leaves, lacks the failed attempt's"
-            yield Finding(Fault.NOT_LOGGED, replica, why)
+        kind, about, leaf = proofs.encode_last_signed(account.domain, me, record)
+        shown = fetch_leaf_proof(market, account.job, kind, about, head.size)
+        if shown is None or not is_included(leaf, shown.number, head.size, shown.path, head.root):
+            log = f"the ended job's log, root 0x{head.root.hex()} over {head.size} leaves"
+            yield Finding(Fault.NOT_LOGGED, record.lease.replica, f"{log}, lacks the failed attempt's {kind.value}")
 
 
 def list_batch_heads(account: JobAccount, seen: ChainHistory) -> Iterator[tuple[int, LogHead]]:
