@@ -14,8 +14,9 @@ from typing import Final, Literal, Protocol
 
 from pydantic import ConfigDict, ValidationError
 
+from gradmarket.client.transport import MAX_ANSWER, MOST_VALUES
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.fields import DeferredModel, DigestField, HashField, first_fault
+from gradmarket.market.fields import DigestField, HashField, OneFaultModel, first_fault
 from gradmarket.market.terms import Digest, Hash, JobId, blob_digest
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedRound, PublishedTask
@@ -27,6 +28,10 @@ INDEX: Final = "archive.json"
 BLOBS: Final = "v1/blobs"
 MOST: Final = 2**29
 """Bytes of an index."""
+MOST_OBJECTS: Final = 2**20
+"""Objects of an index: each takes kilobytes while it is parsed, and the shortest three bytes on the wire."""
+MOST_COMMAS: Final = 2**24
+"""Values of an index, about."""
 
 
 class PublicRecords(Protocol):
@@ -42,7 +47,7 @@ class PublicRecords(Protocol):
     def leaves(self, job: JobId, size: int) -> Iterable[Hash]: ...
 
 
-class ArchivedEnd(DeferredModel):
+class ArchivedEnd(OneFaultModel):
     """The end of a job that the archive's one continues, as its market listed it."""
 
     model_config = ConfigDict(frozen=True)
@@ -53,7 +58,7 @@ class ArchivedEnd(DeferredModel):
     leaves: tuple[HashField, ...] = ()
 
 
-class ArchiveIndex(DeferredModel):
+class ArchiveIndex(OneFaultModel):
     """The file `archive.json`; `evidence` by the task's id, `blobs` are the others that an audit reads."""
 
     model_config = ConfigDict(frozen=True)
@@ -104,8 +109,11 @@ class ArchiveRecords:
         if task not in self.index.evidence:
             raise NotFound(f"the archive has no evidence of task {task[:80]}")
         digest = self.index.evidence[task]
+        data = self.read_blob(digest)
+        if len(data) > MAX_ANSWER or (shown := bytes(data)).count(b",") > MOST_VALUES:
+            raise Refused(f"the archive's {digest} is too long for the evidence of a task", "name another archive")
         try:
-            return PublishedEvidence.model_validate_json(bytes(self.read_blob(digest)))
+            return PublishedEvidence.model_validate_json(shown)
         except ValidationError as error:
             raise Refused(
                 f"the archive's {digest} is no evidence of task {task[:80]}", "name another archive"
@@ -121,7 +129,10 @@ class ArchiveRecords:
 
 
 def parse_archive(data: bytes) -> ArchiveIndex:
-    """Returns the parsed index. Raises Refused if it is no archive of a readable version."""
+    """Returns the parsed index. Raises Refused if it is no archive of a readable version, or has too many values."""
+    if data.count(b"{") > MOST_OBJECTS or data.count(b",") > MOST_COMMAS:
+        why = f"archive: it has more than {MOST_OBJECTS} objects, or {MOST_COMMAS} values"
+        raise Refused(why, "name the archive.json that `gradmarket archive` wrote")
     try:
         return ArchiveIndex.model_validate_json(data)
     except ValidationError as error:

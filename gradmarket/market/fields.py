@@ -173,7 +173,7 @@ MOST_FAULTS: Final = 1000
 def _stop_at_first_item(schema: Any) -> Any:
     if isinstance(schema, dict):
         inner = {name: _stop_at_first_item(part) for name, part in schema.items()}
-        return inner | {"fail_fast": True} if schema.get("type") in ("list", "tuple") else inner
+        return inner | {"fail_fast": True} if schema.get("type") in ("list", "tuple", "dict") else inner
     return [_stop_at_first_item(part) for part in schema] if isinstance(schema, list) else schema
 
 
@@ -184,7 +184,8 @@ class DeferredModel(BaseModel):
 
 
 class OneFaultModel(DeferredModel):
-    """A message of the other side, which may be hostile: its lists and tuples end at their first wrong item.
+    """A message of the other side, which may be hostile: its lists, tuples and dictionaries end at their first
+    wrong item.
 
     `max_length` counts the right items alone: without this a hostile list is refused item by item.
     """
