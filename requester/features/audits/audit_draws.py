@@ -93,7 +93,7 @@ def reopen_audit(work: Work, task: Task, now: float) -> None:
         for name, value in fresh.items():
             setattr(audit, name, value)
     else:
-        work.set_state_now(audit, AuditState.DUE, **fresh)
+        work.set_state_now(audit, AuditState.DUE, created_at=now, **fresh)  # it had not waited since it ended
 
 
 def create_audit(work: Work, task: Task, rate: float, reason: str, now: float) -> Audit:

@@ -33,7 +33,7 @@ from requester.app import create_app
 from requester.features import explanations
 from requester.features.auditors import panel_exchange
 from requester.features.auditors.panel_rows import PanelSeat
-from requester.features.audits import auditor_claims, renew_waits
+from requester.features.audits import audit_draws, audit_rows, auditor_claims, renew_waits
 from requester.features.audits.audit_views import view_audit
 from requester.features.audits.auditor_claims import Claimed
 from requester.features.log import leaf_rows
@@ -565,3 +565,21 @@ def test_a_panel_has_time_to_be_filled_after_the_service_was_away(new_market: Ne
     worker.request_work()
     market.drive()
     assert [audit.state for audit in audits_of(market)] == [AuditState.LAPSED], "none came"
+
+
+def test_a_panel_that_is_opened_again_has_its_time_anew(new_market: NewMarket) -> None:
+    market = new_market(audit=TWO, rounds=4)
+    for _ in range(3):
+        market.worker()
+    market.until(lambda: audits_of(market))
+    sit(*panel(market, None, None))
+    (passed,) = [audit.task_id for audit in audits_of(market) if audit.state == AuditState.PASSED]
+    market.clock.now += 3600.0
+    market.workers[0].request_work()
+    with market.context.begin() as work:
+        audit_draws.reopen_audit(work, work.get_one(Task, passed), market.clock())
+    market.drive()
+    assert [audit.state for audit in audits_of(market) if audit.task_id == passed] == [AuditState.DUE]
+    with market.reading() as reader:
+        waited_s = audit_rows.compute_longest_wait(reader, reader.get_one(Job, market.job), 0, market.clock())
+    assert waited_s == 0.0, "an audit that passed an hour ago showed nothing of auditors since"
