@@ -12,7 +12,7 @@ from benchmarks.trust.defences import TRUSTED, Crew, Defence, believed, voted
 from benchmarks.trust.workloads import Trained
 from gradmarket.market.gradient.arrays import Tensors, Vector
 from gradmarket.market.gradient.codecs import load_codec
-from gradmarket.market.gradient.inspection import Usable, inspect_shards
+from gradmarket.market.gradient.inspection import Diverged, Usable, inspect_shards
 from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.optimizers import load_optimizer
 from gradmarket.market.gradient.payload import encode_payload, unflatten_vector
@@ -103,8 +103,14 @@ class Run:
         return believed(shared, task) if plan is None else voted(shared, plan, quiet)
 
     def _is_usable(self, answer: MergedAnswer) -> bool:
+        return isinstance(self._inspect(answer), Usable)
+
+    def _norm(self, answer: MergedAnswer) -> float:
+        return self._inspect(answer).norm
+
+    def _inspect(self, answer: MergedAnswer) -> Usable | Diverged:
         shards = ((0, np.frombuffer(answer.data, np.float32)),)
-        return isinstance(inspect_shards(self.trained.layout, shards, self._recipe.norm_bound), Usable)
+        return inspect_shards(self.trained.layout, shards, self._recipe.norm_bound)
 
     def _scene(self, task: int, honest: Sequence[Tensors]) -> Scene:
         number = len(self.models) - 1

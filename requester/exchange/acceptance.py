@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Final
 
 from gradmarket.market.errors import Conflict, MarketError, NotFound, PayloadRefused
-from gradmarket.market.gradient.inspection import Diverged
+from gradmarket.market.gradient.inspection import Diverged, Usable
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules.lifecycle import DIVERGED
 from gradmarket.market.terms import Address, Digest, JobState, ReplicaState, TaskState
@@ -17,7 +17,7 @@ from requester.moves import blob_cleanup, judging, resume, verdicts
 from requester.moves.ending import record_accepted_answers, strike_replicas, work_off
 from requester.store import earned_rows, jobs, merges
 from requester.store.in_hand import ReplicaInHand, TaskInHand
-from requester.store.review import review_of
+from requester.store.review import is_reviewed, review_of
 from requester.store.tables import Account, Replica, Task
 from requester.store.work import Work, record_event
 
@@ -139,7 +139,9 @@ def accept_task(
     """Marks the task ACCEPTED or DIVERGED and pays every agreeing replica, with vouchers, in this one transaction."""
     task, job, agreeing = hand.task, hand.job, hand.in_state(ReplicaState.AGREE)
     state = TaskState.DIVERGED if diverged else TaskState.ACCEPTED
-    kept = {"payload": delivery.digest, "payload_bytes": delivery.incoming.length}
+    kept: dict[str, object] = {"payload": delivery.digest, "payload_bytes": delivery.incoming.length}
+    if isinstance(delivery.found, Usable) and is_reviewed(job):
+        kept["norm"] = delivery.found.norm
     work.move(task, state, due_at=None, reason=diverged, ended_at=now, **kept)
     for replica in agreeing:
         _pay_replica(context, work, hand, accounts[job.id, replica.worker], replica, diverged, now)

@@ -68,10 +68,14 @@ def test_a_run_is_a_function_of_its_seed(trained: Regression, name: str) -> None
     assert runs[0].accuracy("silent quorum") == runs[1].accuracy("silent quorum")
 
 
-def played(trained: Regression, audit: float, attack: str | None) -> tuple[bytes, Course]:
+NARROW = replace(SETTING, norm_bound=3.0)
+"""No answer within the bound is four times as long as its round's others in the round in which the attack begins."""
+
+
+def played(trained: Regression, audit: float, attack: str | None, setting: Setting = SETTING) -> tuple[bytes, Course]:
     """Returns the bits of the final model, and the run's course."""
     defence = replace(DEFENCES[AUDITED], plan=replace(VOTES, audit=audit))
-    run = Replayed(trained, defence, SETTING)
+    run = Replayed(trained, defence, setting)
     run.accuracy(attack)
     return run.models[-1].tensors["weight"].tobytes(), run.courses[attack or ""][-1]
 
@@ -96,10 +100,17 @@ def test_lies_found_by_audits_are_taken_back_to_the_bit(trained: Regression, hon
 
 
 def test_lies_that_no_audit_is_drawn_for_stay(trained: Regression, honest_bits: bytes) -> None:
-    bits, course = played(trained, 1e-9, "silent quorum")
+    bits, course = played(trained, 1e-9, "random")
     assert bits != honest_bits
     assert (course.failed, course.audits, course.left) == (0, 0, 7)
     assert course.rounds == 16
+
+
+def test_lies_longer_than_their_round_are_audited_though_none_is_drawn(trained: Regression, honest_bits: bytes) -> None:
+    bits, course = played(trained, 1e-9, "silent quorum")
+    assert bits == honest_bits
+    assert course.diverged == 0
+    assert course.failed > 0
 
 
 def test_an_answer_over_the_norm_bound_is_never_used_and_audited_at_once(
@@ -132,7 +143,7 @@ def test_an_honest_divergence_pauses_the_job_unless_an_audit_takes_its_cause_bac
 ) -> None:
     honest = Replayed(trained, DEFENCES[AUDITED], SETTING)
     honest.accuracy(None)
-    bits, course = played(Brittle(honest), audit, "silent quorum")
+    bits, course = played(Brittle(honest), audit, "silent quorum", NARROW)
     assert course.diverged > 0
     assert course.paused == (audit < 0.1)
     assert (bits == honest_bits) == (audit > 0.1)

@@ -7,13 +7,14 @@ from gradmarket.market.rules.assignment import Mixable
 from gradmarket.market.terms import Hash
 from gradmarket.market.views.trust_views import AuditView
 from requester.context import Context
-from requester.feature import Feature
+from requester.feature import Feature, MergeWatch
 from requester.features.audits import (
     audit,
     audit_draws,
     audit_routes,
     audit_rows,
     audited_classes,
+    long_audits,
     own_auditor,
     referrals,
     rollback,
@@ -113,6 +114,9 @@ class AuditsFeature(Feature):
     routers = (audit_routes.router,)
     review = AuditReview()
     claimed_tables = (Audit,)
+
+    def watch_merge(self, _reader: RowReader, job: Job, used: Sequence[Task]) -> MergeWatch | None:
+        return long_audits.watch_lengths(job, used)
 
     def round_closed(self, work: Work, job: Job, row: Round, now: float) -> None:
         if is_reviewed(job):

@@ -47,6 +47,8 @@ class Task(Base):
     payload: Mapped[Digest | None] = mapped_column(index=True)
     """The accepted payload's blob: `root`, once its bytes are stored."""
     payload_bytes: Mapped[int | None]
+    norm: Mapped[float | None]
+    """L2 norm of the accepted gradients; None where no answer is audited."""
     merge_round: Mapped[int] = mapped_column(default=_own_round)
     """The round whose merge takes its answer: its own, or a later one where its own was merged without it."""
     used: Mapped[bool] = mapped_column(default=False)
