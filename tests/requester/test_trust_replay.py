@@ -27,7 +27,6 @@ from tests.requester.market_fixture import DEADLINES, MarketFixture, first_param
 ROUNDS, TASKS = 5, 3
 HUGE = 1e6
 """Times the honest gradient: over the job's norm bound."""
-NO_ANSWER = MergedAnswer(b"", b"")
 RIGHT = Digest("blake3:" + "0" * 64)
 NewMarket = Callable[..., MarketFixture]
 
@@ -89,14 +88,20 @@ class Told(Replayed):
         diverged = market.events("diverged")
         paid = {event["task"]: frozenset(event["paid"]) for event in market.events("accepted") + diverged}
         self._waiting: dict[tuple[int, int], list[tuple[str, Task]]] = defaultdict(list)
+        self._norms: dict[bytes, float] = {}
         for row in market.tasks(TaskRow.id.in_(paid)):
             root, place = Digest(row.root or ""), (row.round, row.index)
             right = RIGHT if paid[row.id] <= liars else root
             fate = row.id in due, any(event["task"] == row.id for event in diverged)
-            self._waiting[place].append((row.id, Task(*place, paid[row.id], NO_ANSWER, root, right, *fate)))
+            answer = MergedAnswer(b"", row.id.encode())
+            self._norms[row.id.encode()] = row.norm or 0.0
+            self._waiting[place].append((row.id, Task(*place, paid[row.id], answer, root, right, *fate)))
 
     def _honest(self, *_: Any) -> list[Any]:
         return []
+
+    def _norm(self, answer: MergedAnswer) -> float:
+        return self._norms[answer.seed]
 
     def _merged(self, *_: Any) -> Any:
         return None
