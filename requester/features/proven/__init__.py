@@ -5,12 +5,14 @@ The rules are market.features.proven.seat_rules and, in a class without auditor,
 The queue of newcomers for the next reservations is by market.rules.newcomers.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import aliased
 
+from gradmarket.market.features.proven import seat_rules
 from gradmarket.market.rules import newcomers as rules
 from gradmarket.market.rules.assignment import Mixable, Party
 from gradmarket.market.rules.replication import proven
@@ -38,7 +40,7 @@ def list_next_covered(reader: RowReader, job: Job, mixable: Mixable, now: float)
     if not joining.has_queue(reader, job, now):
         return None
     queue = joining.list_queue(reader, job, mixable, now)
-    ahead = [one.party.worker for one in joining.list_next(reader, job, queue, mixable, now) if not one.covered]
+    ahead = [one for one in joining.list_next(reader, job, queue, mixable, now) if not one.covered]
     chosen: list[Address] = []
     served: set[str] = set()
     for known in (True, False):
@@ -47,8 +49,20 @@ def list_next_covered(reader: RowReader, job: Job, mixable: Mixable, now: float)
             if party.operator not in served:
                 served.add(party.operator)
                 due.append(party.worker)
-        chosen += [*due, *([] if known else ahead)][: max(0, newcomers.count_by_money(reader, job, known))]
+        left = max(0, newcomers.count_by_money(reader, job, known))
+        chosen += due[:left]
+        if not known and left > len(due):
+            funded = seat_rules.choose_funded(ahead, _count_held(reader, job), left - len(due))
+            chosen += [one.party.worker for one in funded]
     return chosen
+
+
+def _count_held(reader: RowReader, job: Job) -> Counter[str]:
+    """Counts the prices reserved for newcomers that earned nothing in the job, by network, or else payout address."""
+    price, held = jobs.compute_reserve_per_gradient(job), Counter[str]()
+    for network, payout, units in reader.session.execute(_HELD, {"job": job.id}):
+        held[network or payout] += int(units) // price
+    return held
 
 
 def _draw_proven_parties(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Party]:
@@ -67,6 +81,12 @@ def _draw_proven_parties(reader: RowReader, job: Job, mixable: Mixable, known: b
     )
 
 
+_HELD: Final = (
+    select(Worker.network, Worker.payout, func.sum(Account.reserved))
+    .join(Account, Account.worker == Worker.address)
+    .where(Account.job_id == bindparam("job"), Account.earned == 0, Account.reserved > 0, newcomers.NEW)
+    .group_by(Worker.network, Worker.payout)
+)
 _OTHER: Final = aliased(Worker)
 _HOLDERS: Final = (
     select(_OTHER.operator)

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import inspect
+from sqlalchemy import func, inspect, select
 
 from gradmarket.market.features.proven import seat_rules
+from gradmarket.market.features.proven.seat_rules import Newcomer
 from gradmarket.market.rules import newcomers as rule
+from gradmarket.market.rules.assignment import Party
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, ReplicaState
 from gradmarket.market.wire.poll import FaultKind, LeaseReturn, StepFault
@@ -211,6 +213,33 @@ def test_no_more_money_is_reserved_than_newcomers_have_turns(new_market: NewMark
     assert len(reserve(market)) == 2
     market.gather()
     assert len(reserve(market)) <= 1, "who has a seat has left the queue"
+
+
+@pytest.mark.parametrize("at_risk", [0, 16 * PRICE])
+def test_liars_of_one_network_leave_half_of_the_money_to_other_networks(new_market: NewMarket, at_risk: int) -> None:
+    """Each lied once and holds its reservation until the job's claims end: four of them would stop all who join."""
+    market, _ = open_proven(new_market)
+    for _ in range(2):
+        join(market, "one network", NOISE, reserved=PRICE)
+    near, far = join(market, "one network"), join(market, "another network")
+    with market.context.begin() as work:
+        held = work.session.scalar(select(func.sum(Account.reserved))) or 0
+        work.get_one(Job, market.job).deposited = rule.SHARE * (held + 2 * PRICE)
+        work.get_one(Account, (market.job, near.address)).at_risk = at_risk
+    market.gather(near, far)
+    due = set(list_due(market)) & {near.address, far.address}
+    assert due == ({near.address, far.address} if at_risk else {far.address})
+
+
+@pytest.mark.parametrize(
+    ("held", "left", "funded"), [({}, 4, "aabc"), ({"a": 2}, 2, "bc"), ({"a": 3, "b": 1}, 1, "c"), ({"a": 9}, 0, "")]
+)
+def test_each_network_leaves_as_much_as_it_holds(held: dict[str, int], left: int, funded: str) -> None:
+    queue = [
+        Newcomer(Party(Address(f"0x{number:040x}"), "", "", network), 0.0, 0.0, 0.0, False, False)
+        for number, network in enumerate("aaabc")
+    ]
+    assert "".join(one.party.network or "" for one in seat_rules.choose_funded(queue, held, left)) == funded
 
 
 def test_a_flood_of_more_than_a_sample_waits_in_the_queue(new_market: NewMarket) -> None:

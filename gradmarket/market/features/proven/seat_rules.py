@@ -10,7 +10,7 @@
    Untried newcomers, which never delivered and whose network had no newcomers' task lately, have up to half of a
    round's tasks besides while audits are in time, one for each network, by a draw of the job's secret. So behind k
    networks one waits (k + 2) / tasks rounds on average, whether these work or leave their places. An identity gains one
-   answer by it at most.
+   answer by it at most. The money for newcomers goes to no network that holds as much as is left (choose_funded).
    Where proven ones would suffice, one that never delivered gets no seat while such a one of its network or owner left
    its own (find_pausing_place), unless it has a deposit. While any such place counts, a proven one takes over the seat
    of a worker later than its class (features.late.expected_s), and the first to answer is paid. So a flood of fresh
@@ -40,7 +40,8 @@ R * PROOF tasks of newcomers.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
@@ -111,6 +112,21 @@ def order_newcomers(waiting: Iterable[Newcomer]) -> list[Newcomer]:
     known = {one.party.worker: one for one in waiting}
     ordered = sorted(known.values(), key=lambda one: (one.served_at, one.joined_at, one.party.worker))
     return [known[party.worker] for party in newcomers.in_turn(one.party for one in ordered)]
+
+
+def choose_funded(queue: Iterable[Newcomer], held: Mapping[str, int], left: int) -> list[Newcomer]:
+    """Returns the newcomers that get one of `left` prices reserved, by the queue's order.
+
+    A network, or else a payout address, gets none while it holds as many prices, earning nothing, as are left, so the
+    first network holds half of them at most. A newcomer with a deposit is not bound by its network.
+    """
+    counts, funded = Counter(held), list[Newcomer]()
+    for one in queue:
+        owner = one.party.network or one.party.payout
+        if left > 0 and (one.deposit or counts[owner] < left):
+            counts[owner], left = counts[owner] + 1, left - 1
+            funded.append(one)
+    return funded
 
 
 def draw_untried(secret: Hash, number: int, queue: Iterable[Newcomer]) -> list[Newcomer]:
