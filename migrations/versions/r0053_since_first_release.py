@@ -6,7 +6,7 @@ Jobs know which one they continue, workers their memory, accounts their waiting 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0052"
+revision = "0053"
 down_revision = "0034"
 branch_labels = None
 depends_on = None
@@ -19,6 +19,7 @@ def upgrade() -> None:
     op.add_column("workers", sa.Column("memory", sa.BigInteger(), nullable=False, server_default="0"))
     op.add_column("accounts", sa.Column("waiting", sa.BigInteger(), server_default="0", nullable=False))
     op.add_column("earned", sa.Column("waits", sa.Boolean(), server_default=sa.false(), nullable=False))
+    op.add_column("tasks", sa.Column("norm", sa.Float(), nullable=True))
     op.create_index("accounts_of_worker", "accounts", ["worker"])
     op.create_index("accusations_of_job", "accusations", ["job_id"])
     op.create_index("audits_of_round", "audits", ["job_id", "round"])
@@ -145,6 +146,7 @@ def downgrade() -> None:
         batch.drop_column("token_hash")
     op.drop_index("audits_of_round", "audits")
     op.drop_index("accusations_of_job", "accusations")
+    op.drop_column("tasks", "norm")
     op.drop_index("accounts_of_worker", "accounts")
     op.drop_column("earned", "waits")
     op.drop_column("accounts", "waiting")
