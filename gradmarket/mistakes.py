@@ -39,6 +39,8 @@ NO_DOOR: Final = (404, "Not Found")
 """The answer for an unknown route; an absent row or blob has a longer detail."""
 WITHIN_JOB: Final = (" of job ", " in job ")
 """Words of a 404 about a part of a job that exists: the list of jobs has no part."""
+ANY_STATE: Final = "read its state"
+"""Begins the remedy of a 409 for all things: this machine's command is a better one."""
 LISTS: Final = {"token": "gradmarket token list", "webhook": "gradmarket webhook list"}
 """Command about something else than a job -> the command that lists it."""
 KINDS: Final[Sequence[tuple[type[Exception], str]]] = (
@@ -145,6 +147,8 @@ def _find_status_remedy(problem: ServiceProblem, command: str) -> str:
     if (problem.status, problem.detail) == NO_DOOR:
         return "name the service's address without a path, and an id as `gradmarket job list` has it"
     if problem.status == 404 and any(words in problem.detail for words in WITHIN_JOB):
+        return ""
+    if problem.status == 409 and problem.remedy and not problem.remedy.startswith(ANY_STATE):
         return ""
     return STATUSES.get(problem.status, "")
 

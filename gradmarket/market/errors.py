@@ -9,7 +9,7 @@ MarketError                 the root of graphdoc.errors too: what refuses a docu
 │   ├── JobRefused          a job specification
 │   └── SignatureRefused    a signature, or what was signed
 ├── IllegalTransition       a state change that its entity's table does not allow
-├── Conflict                the same message came before with other content
+├── Conflict                what does not fit what is there already
 ├── NotFound                no such row or blob
 └── RunnerFailed            (graphdoc) the child process that computes
     ├── RunnerCrashed
@@ -74,7 +74,7 @@ class IllegalTransition(MarketError):
 
 
 class Conflict(MarketError):
-    """The same message came before with other content."""
+    """It does not fit what is there already."""
 
 
 class NotFound(MarketError):

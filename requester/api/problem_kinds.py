@@ -45,7 +45,7 @@ def _build_kind(status: int, code: str, meaning: str, remedy: str) -> ProblemKin
 
 
 CONFLICT: Final = _build_kind(
-    409, "conflict", "The same message came before with other content.", "read its state, and send what fits"
+    409, "conflict", "It does not fit what is there already.", "read its state, and send what fits"
 )
 NOT_FOUND: Final = _build_kind(
     404, "not_found", "There is no such thing here.", "check the id; lists have the existing ones"

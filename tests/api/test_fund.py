@@ -43,6 +43,17 @@ def test_a_budget_that_the_books_cannot_hold_is_refused_by_name(
     assert service.anyone.get(f"/v1/jobs/{job['id']}").json()["costs"] == job["costs"]
 
 
+def test_an_ended_job_takes_no_money(service: Service, posted: Callable[..., dict[str, str]]) -> None:
+    job = posted()
+    assert service.requester.post(f"/v1/jobs/{job['id']}/cancel").status_code == 200
+    refused = service.requester.post(f"/v1/jobs/{job['id']}/fund", json={"amount": "1 GRAD"})
+    assert (refused.status_code, refused.json()["type"].split("#")[1], refused.json()["remedy"]) == (
+        409,
+        "wrong_state",
+        "post it again",
+    )
+
+
 def test_amounts_are_posted_as_people_write_them(service: Service, posted: Callable[..., dict[str, str]]) -> None:
     job = posted(price="0.5 GRAD", budget="1e20 units")
     assert (job["costs"]["price"], job["costs"]["budget"]) == (str(5 * 10**17), str(10**20))  # type: ignore[index]

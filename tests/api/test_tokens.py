@@ -98,7 +98,11 @@ def test_a_revoked_token_is_nobody_at_once(service: Service) -> None:
 
 def test_a_token_ends_by_itself_and_its_name_is_free_again(service: Service) -> None:
     token = made(service, "short", "read", expires_in_s=3600)
-    assert service.requester.post("/v1/tokens", json={"name": "short", "role": "read"}).status_code == 409
+    refused = service.requester.post("/v1/tokens", json={"name": "short", "role": "read"})
+    assert (refused.status_code, refused.json()["remedy"]) == (
+        409,
+        "`gradmarket token revoke short` first, or take another name",
+    )
     with service.context.begin() as work:
         row = work.session.scalars(select(ApiToken).where(ApiToken.subject == "short")).one()
         row.until = service.context.clock() - 1

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from gradmarket import mistakes
 from gradmarket.cli import app
+from gradmarket.client.client_errors import ServiceProblem
 from tests.lanes import FULL
 from tests.source_tree import PACKAGES
 from worker import wallet
@@ -167,6 +168,18 @@ def test_a_command_names_the_feature_that_it_needs_and_that_was_deleted() -> Non
 def test_a_missing_module_of_others_is_brought_by_an_extra() -> None:
     found = mistakes.describe_error(ModuleNotFoundError(name="alembic.config"), "gradmarket serve")
     assert found.fix == "pip install 'gradmarket[service]'"
+
+
+@pytest.mark.parametrize(
+    ("remedy", "fix"),
+    [
+        ("read its state first: GET /v1/jobs/{id}", "look at its state with `gradmarket job show`"),
+        ("`gradmarket token revoke alice` first", "`gradmarket token revoke alice` first"),
+    ],
+)
+def test_a_conflict_has_the_remedy_of_the_service_where_that_is_one_for_it(remedy: str, fix: str) -> None:
+    problem = ServiceProblem(409, "there is a token named alice", remedy=remedy)
+    assert mistakes.describe_error(problem, "gradmarket token create").fix == fix
 
 
 def test_a_database_without_room_asks_for_room_and_not_for_a_start() -> None:

@@ -106,7 +106,9 @@ def create_token(work: Work, name: str, role: Role, until: float | None, now: fl
     work.one_at_a_time(f"token {name}")
     work.session.execute(delete(ApiToken).where(ApiToken.until < now))
     if name in (OWN, AUDITOR) or work.session.scalar(select_tokens().where(ApiToken.subject == name)) is not None:
-        raise Conflict(f"there is a token named {name}: revoke it first, or take another name")
+        raise Conflict(
+            f"there is a token named {name}", f"`gradmarket token revoke {name}` first, or take another name"
+        )
     secret = identities.issue_token(work, role, name, until, now)
     return secret, work.get_one(ApiToken, identities.hash_of(secret))
 

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 from sqlalchemy import select
 
 from contracts import calls
-from gradmarket.market.errors import Conflict
+from gradmarket.market.errors import IllegalTransition
 from gradmarket.market.fields import DeferredModel
 from gradmarket.market.rules import payment
 from gradmarket.market.rules.lifecycle import AWAITS_TOP_UP, ESCROW_SHORT
@@ -55,7 +55,12 @@ def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, 
         job = lock_own_job(work, job_id, identity)
         if amount:
             if job.ended_at is not None:
-                raise Conflict(f"the job is {job.state}")
+                raise IllegalTransition(
+                    f"the job is {job.state}: it takes no more money",
+                    f"`gradmarket job extend {job.id} --rounds N` posts more rounds"
+                    if job.state == JobState.FINISHED
+                    else "post it again",
+                )
             added = _compute_units(job, amount)
             lay_out(context, work, job, identity.subject, added)
             job.budget += added
