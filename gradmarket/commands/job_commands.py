@@ -79,7 +79,8 @@ def _build_cost_warning(spec: JobSpec, token: TokenUnit) -> str:
     most = spec.most_expensive if spec.budget is None else min(spec.budget, spec.most_expensive)
     # if every round is run and the first replicas of every task agree
     expected = min(most, spec.sizes.all * spec.replication.replicas * price.most)
-    bound = "" if price.least() == price.most else "at most "
+    # of `proven` jobs newcomers, and workers of the last rounds, answer alone
+    bound = "" if price.least() == price.most and spec.proof is None else "at most "
     tasks = f"{spec.tasks_per_round} to {spec.sizes.most}" if spec.growth else str(spec.tasks_per_round)
     least = min(spec.plan().first_wave, spec.plan(BEST).first_wave)
     # amounts of the price rule in tokens, everything else as in the job

@@ -228,8 +228,8 @@ def _describe_audits(spec: JobSpec) -> str:
     fewer = f", fewer than {unnamed}: lies of a patient ring may stay (audit.final_after)" if kept < unnamed else ""
     return (
         f"{rate:.0%} of unanimous tasks, all of the last {min(proven.LAST, spec.rounds)} rounds, where one "
-        f"answers alone{raised}; one that fails has the answers of {kept} rounds audited{fewer}, and all of the next "
-        f"{proven.ALERT} too"
+        f"answers alone{raised}; one that fails has the answers of {kept} rounds audited{fewer}, and all of the "
+        f"{proven.ALERT} rounds after its own"
     )
 
 

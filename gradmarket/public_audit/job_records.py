@@ -55,8 +55,8 @@ def describe_overdue(job: UnendedJob, rounds: Sequence[PublishedRound], now: flo
     if newest.updated is not None or stands_s <= attempt_s:
         return ""
     return (
-        f"its round {newest.number} stands for {stands_s:.0f} s, and one attempt takes {attempt_s} s at most: whether "
-        "workers are missing or the service withholds answers could not be seen"
+        f"its round {newest.number} stands for {stands_s:.0f} s, and workers have {attempt_s} s for an attempt: "
+        "whether workers are missing or the service withholds answers could not be seen"
     )
 
 

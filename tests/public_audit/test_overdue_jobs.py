@@ -24,7 +24,7 @@ def round_of(number: int, opened_at: int, updated: Digest | None = None) -> Publ
     ("now", "state", "words"),
     [
         (OPENED + 210, JobState.RUNNING, ""),
-        (OPENED + 211, JobState.RUNNING, "its round 1 stands for 211 s, and one attempt takes 210 s at most"),
+        (OPENED + 211, JobState.RUNNING, "its round 1 stands for 211 s, and workers have 210 s for an attempt"),
         (OPENED + 211, JobState.PAUSED, ""),
         (ENDS, JobState.PAUSED, ""),
         (ENDS + 1, JobState.PAUSED, "its service withholds the end"),
