@@ -122,7 +122,10 @@ def _check_places(market: str, rpc: str | None, mirrors: Sequence[str] = ()) -> 
     if Path(market).is_dir():
         raise Refused(f"{market[:200]} is the folder of an archive", f"name {Path(market) / INDEX}")
     if not is_address(market) and not market.endswith(INDEX):
-        raise Refused(f"{market[:200]!r} is not the address of a service", "write it like http://127.0.0.1:8700")
+        fix = "write it like http://127.0.0.1:8700, or name a file archive.json"
+        raise Refused(f"{market[:200]!r} is not the address of a service", fix)
+    if not is_address(market) and not Path(market).is_file():
+        raise Refused(f"{market[:200]} is not there", f"name the {INDEX} that `gradmarket archive` wrote")
     if rpc is not None and not is_address(rpc):
         raise Refused(
             f"--rpc: {rpc[:200]!r} is not the address of a chain's node", "write it like http://127.0.0.1:8545"

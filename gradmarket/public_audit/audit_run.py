@@ -99,6 +99,8 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
                 f"the receipts are of job {named} of their chain, and this is job {record.opened.job}",
                 f"name the file of a side's `receipts` folder that ends with -{record.opened.job}.jsonl",
             )
+        if plan.claims is not None:
+            _check_claimable(job, plan.claims)
         results = [*prove_record(job.record), prove_log(job.record), *_prove_start(job, plan)]
         results += prove_panels(job.record, plan.seals)
         if plan.whole or (plan.sample and plan.claims is None):
@@ -108,8 +110,8 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
                 results += prove_disputes(job.record, trace, plan.receipts, time.time(), plan.rpc is not None)
         else:
             results += prove_disputes(job.record, None, plan.receipts, time.time(), plan.rpc is not None)
-        if plan.claims is not None:
-            results.append(_claim(job, plan, plan.claims, progress))
+        if plan.claims is not None and isinstance(job.market, MarketClient):
+            results.append(_claim(job, job.market, plan, plan.claims, progress))
         return AuditReport(
             market=job.place,
             job=job.listed.id,
@@ -226,19 +228,26 @@ def _open_own_machine(job: OpenedJob, plan: AuditPlan) -> AbstractContextManager
     return open_machine(Machine(job.folder, plan.device, threads))
 
 
-def _claim(job: OpenedJob, plan: AuditPlan, number: int, progress: Progress) -> ClauseResult:
-    """Raises Refused for a record of an archive: the market alone has the withheld digests."""
+def _check_claimable(job: OpenedJob, number: int) -> None:
+    """Raises Refused for a record of an archive, as the market alone has the withheld digests, and for a round without
+    claims: before anything is computed."""
     if not isinstance(job.market, MarketClient):
         raise Refused("an archive has no withheld digests", "claim a round of a market that answers, or leave --round")
     if number not in {one.number for one in job.record.closed}:
         last = max((one.number for one in job.record.closed), default=-1)
         fix = f"name one from 0 to {last}" if last >= 0 else "audit it without --round"
         raise Refused(f"the job has no merged round {number}", fix)
+    audit = job.record.publication.spec.audit
+    if audit is None or not audit.claims:
+        raise Refused("the job's rounds have no claims (audit.claims)", "audit it without --round")
+
+
+def _claim(job: OpenedJob, market: MarketClient, plan: AuditPlan, number: int, progress: Progress) -> ClauseResult:
     key = load_or_create(plan.folder / "auditor", None)
     with _open_own_machine(job, plan) as mine:
         executor = mine.build_executor(job.fetcher)
         again = Recomputation(job.record, mine.runner, executor, job.fetcher, job.folder, progress)
-        return claim_round(RoundClaimClient(job.market), job.listed.id, again, number, key.key)
+        return claim_round(RoundClaimClient(market), job.listed.id, again, number, key.key)
 
 
 def _recompute(job: OpenedJob, mine: OpenMachine, plan: AuditPlan, progress: Progress) -> Sequence[ClauseResult]:

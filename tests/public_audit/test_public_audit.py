@@ -707,6 +707,7 @@ def test_an_archive_of_another_job_is_no_mirror(town: Service, archived: Path, t
     ("arguments", "words"),
     [
         (["nowhere", "0" * 16], "is not the address of a service"),
+        (["nowhere/archive.json", "0" * 16], "nowhere/archive.json is not there"),
         (["", "0" * 16], "MARKET is empty"),
         (["URL", "JOB", "--mirror", ""], "--mirror is empty"),
         (
@@ -719,6 +720,7 @@ def test_an_archive_of_another_job_is_no_mirror(town: Service, archived: Path, t
         (["URL", "../tokens"], "Not Found"),
         (["URL/docs", "JOB"], "name the service's address without a path"),
         (["URL", "JOB", "--round", "99"], "name one from 0 to 2"),
+        (["URL", "JOB", "--all", "--round", "1"], "the job's rounds have no claims"),
         (["URL", "JOB", "--device", "abacus"], "is not a device"),
         (["URL", "JOB", "--report", "/nowhere/report.json"], "there is no folder"),
         (["ARCHIVE", "JOB"], "name ARCHIVE/archive.json"),

@@ -526,7 +526,7 @@ def test_a_leaving_worker_gives_back_uncomputed_leases(
 def test_numbers_that_cannot_be_signed_are_declined_and_do_not_end_the_worker(
     fake_market: FakeMarket, make_context: MakeContext, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int]
 ) -> None:
-    build = fake_market._build_lease
+    build = fake_market.build_lease
     monkeypatch.setattr(
         fake_market, "_build_lease", lambda row: other(build(row), offer=other(build(row).offer, **changes))
     )

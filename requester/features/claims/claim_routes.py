@@ -90,5 +90,8 @@ def _load_claims(reader: RowReader, job: Job, number: int) -> list[RoundClaimRow
         raise IllegalTransition(f"job {job.id} goes on: its rounds are claimed once it has ended")
     rows = list(claim_rows.list_claims(reader, job.id, number))
     if not rows:
-        raise NotFound(f'round {number} of job {job.id} has no claims: it has with "audit": {{"claims": 4}}')
+        raise NotFound(
+            f"round {number} of job {job.id} has no claims",
+            'post the job with "audit": {"probability": 0.1, "claims": 4}; any number of them from 1 on',
+        )
     return rows
