@@ -528,7 +528,7 @@ def test_numbers_that_cannot_be_signed_are_declined_and_do_not_end_the_worker(
 ) -> None:
     build = fake_market.build_lease
     monkeypatch.setattr(
-        fake_market, "_build_lease", lambda row: other(build(row), offer=other(build(row).offer, **changes))
+        fake_market, "build_lease", lambda row: other(build(row), offer=other(build(row).offer, **changes))
     )
     context = make_context(fake_market)
     work(context, lambda: "Declined" in journal(context), turns=2)
