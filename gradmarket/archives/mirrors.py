@@ -80,6 +80,18 @@ class MirrorSet:
             self.troubles.append(trouble)
 
 
+def check_place(name: str, place: str) -> None:
+    """Raises Refused where the option of this name has no address, folder or file of an archive."""
+    if not place.strip():
+        raise Refused(f"{name} is empty", "write it like http://127.0.0.1:8700, or name an archive")
+    if not is_address(place) and not Path(place).exists():
+        raise Refused(
+            f"{name}: {place[:200]} is not there", "name a folder that `gradmarket archive` wrote, or its address"
+        )
+    if Path(place).is_dir() and not (Path(place) / INDEX).is_file():
+        raise Refused(f"{place[:200]} has no {INDEX}", "name the folder that `gradmarket archive` wrote")
+
+
 def open_mirror(place: str, cache: Cache, stack: ExitStack) -> Mirror:
     """`place`: the folder or address of an archive, or of its archive.json. Reads nothing yet."""
     base = place.removesuffix(INDEX).rstrip("/")

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from gradmarket.archives.archive_index import INDEX
+from gradmarket.archives.mirrors import check_place
 from gradmarket.commands.edge import JsonOption, print_json
 from gradmarket.compute.own_machine import AUTO, device_name
 from gradmarket.market.errors import Refused
@@ -114,18 +115,13 @@ def _read_receipts(path: Path) -> LoadedReceipts:
 
 
 def _check_places(market: str, rpc: str | None, mirrors: Sequence[str] = ()) -> None:
+    if market.strip() and not is_address(market) and not Path(market).is_dir() and not market.endswith(INDEX):
+        fix = f"write it like http://127.0.0.1:8700, or name a file {INDEX}"
+        raise Refused(f"{market[:200]!r} is not the address of a service", fix)
     for name, place in (("MARKET", market), *(("--mirror", one) for one in mirrors)):
-        if not place.strip():
-            raise Refused(f"{name} is empty", "write it like http://127.0.0.1:8700, or name an archive")
-        if Path(place).is_dir() and not (Path(place) / INDEX).is_file():
-            raise Refused(f"{place[:200]} has no {INDEX}", "name the folder that `gradmarket archive` wrote")
+        check_place(name, place)
     if Path(market).is_dir():
         raise Refused(f"{market[:200]} is the folder of an archive", f"name {Path(market) / INDEX}")
-    if not is_address(market) and not market.endswith(INDEX):
-        fix = "write it like http://127.0.0.1:8700, or name a file archive.json"
-        raise Refused(f"{market[:200]!r} is not the address of a service", fix)
-    if not is_address(market) and not Path(market).is_file():
-        raise Refused(f"{market[:200]} is not there", f"name the {INDEX} that `gradmarket archive` wrote")
     if rpc is not None and not is_address(rpc):
         raise Refused(
             f"--rpc: {rpc[:200]!r} is not the address of a chain's node", "write it like http://127.0.0.1:8545"

@@ -710,10 +710,7 @@ def test_an_archive_of_another_job_is_no_mirror(town: Service, archived: Path, t
         (["nowhere/archive.json", "0" * 16], "nowhere/archive.json is not there"),
         (["", "0" * 16], "MARKET is empty"),
         (["URL", "JOB", "--mirror", ""], "--mirror is empty"),
-        (
-            ["URL", "JOB", "--mirror", "ARCHIVE/none"],
-            "archive of job JOB: ARCHIVE/none cannot be read",
-        ),
+        (["URL", "JOB", "--mirror", "ARCHIVE/none"], "--mirror: ARCHIVE/none is not there"),
         pytest.param([GONE, "0" * 16], "run this command again once it answers", marks=FULL),
         ([GONE, "0" * 16, "--rpc", "nowhere"], "is not the address of a chain's node"),
         (["URL", "f" * 16], "no job"),

@@ -13,7 +13,7 @@ import typer
 from contracts import events
 from contracts.ledger import Ledger
 from contracts.log_heads import fetch_head_times, fetch_heads, parse_head
-from gradmarket.archives.mirrors import describe_trouble, open_mirror
+from gradmarket.archives.mirrors import check_place, describe_trouble, open_mirror
 from gradmarket.client.transport import keep_trying_for
 from gradmarket.compute.cache import Cache
 from gradmarket.market.errors import MarketError, Refused
@@ -438,6 +438,8 @@ def verify(
 
     Names each lie of a requester, and ends with 1 if there is one, or a chain does not answer.
     """
+    for place in mirror or ():
+        check_place("--mirror", place)
     settings = add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
     sound = SelfCheck(settings, Journal(as_json), market, tuple(mirror or ())).run()
     raise typer.Exit(0 if sound else 1)
