@@ -14,7 +14,6 @@ from typing import Final, Literal, Protocol
 
 from pydantic import ConfigDict, ValidationError
 
-from gradmarket.client.transport import MAX_ANSWER, MOST_VALUES
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.fields import DigestField, HashField, OneFaultModel, first_fault
 from gradmarket.market.terms import Digest, Hash, JobId, blob_digest
@@ -22,6 +21,7 @@ from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedRound, PublishedTask
 from gradmarket.market.wire.log_proofs import PublishedHead
 from gradmarket.market.wire.sign_in import ChainFacts
+from gradmarket.network import MAX_ANSWER, MOST_VALUES
 from graphdoc.encoding import Bytes
 
 INDEX: Final = "archive.json"

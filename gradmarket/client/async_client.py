@@ -49,7 +49,6 @@ from gradmarket.client.transport import (
     CUT_AFTER_S,
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
-    MAX_ANSWER,
     SHORTEST_WAIT_S,
     Answer,
     AnyPage,
@@ -93,7 +92,7 @@ from gradmarket.market.wire.evidence import PublishedEvidence
 from gradmarket.market.wire.hearing_messages import AuditorQuestions, AuditorStatement, HearingReceipt
 from gradmarket.market.wire.poll import ANSWER_WITHIN
 from gradmarket.market.wire.sign_in import ChainFacts
-from gradmarket.network import check_release, own_header
+from gradmarket.network import MAX_ANSWER, check_release, own_header
 from gradmarket.network.async_transport import AsyncClockedTransport
 from gradmarket.network.clocked import UntrustedCertificate
 

@@ -32,7 +32,7 @@ from gradmarket.market.views.service_views import Page
 from gradmarket.market.wire import Wire
 from gradmarket.market.wire.evidence import PublishedView
 from gradmarket.market.wire.poll import ANSWER_WITHIN
-from gradmarket.network import check_release, own_header
+from gradmarket.network import MAX_ANSWER, MOST_VALUES, check_release, own_header
 from gradmarket.network.clocked import ClockedTransport, UntrustedCertificate
 
 CONNECT_S: Final = 5.0
@@ -40,10 +40,6 @@ READ_S: Final = 60.0
 SEND_S: Final = 30.0
 ANSWER_S: Final = 300.0
 """Seconds from the end of the allowed wait to the answer's end; READ_S runs from one byte to the next."""
-MAX_ANSWER: Final = 16 * 2**20
-"""Bytes of one JSON answer; a hostile service must not fill the memory."""
-MOST_VALUES: Final = 400_000
-"""Values of one JSON answer, about: each that is wrong takes a kilobyte."""
 CHUNK: Final = 1 << 16
 
 FIRST_PAUSE_S: Final = 0.25

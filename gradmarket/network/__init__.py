@@ -5,9 +5,15 @@ Every download fails by one of these errors, and each request names the release 
 
 from functools import cache
 from importlib.metadata import version
+from typing import Final
 
 from gradmarket.market import release
 from gradmarket.market.errors import MarketError, Refused
+
+MAX_ANSWER: Final = 16 * 2**20
+"""Bytes of one JSON answer; a hostile service must not fill the memory."""
+MOST_VALUES: Final = 400_000
+"""Values of one JSON answer, about: each that is wrong takes a kilobyte."""
 
 
 class DownloadRefused(Refused):
