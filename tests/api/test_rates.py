@@ -95,14 +95,36 @@ def test_a_customer_with_65536_networks_is_limited_too(limited) -> None:  # type
         assert statuses(service.anyone, 1, headers=named(1, site=2)) == [200], "another customer's"
 
 
+class Wire:
+    """A connection's transport, of which the peer alone is asked."""
+
+    def __init__(self, host: str) -> None:
+        self.peer = (host, 1)
+
+    def get_extra_info(self, _name: str) -> tuple[str, int]:
+        return self.peer
+
+
+def test_a_connection_is_found_by_its_peer_until_it_leaves() -> None:
+    """A port is used again before the connection that had it has left."""
+
+    async def reuse() -> None:
+        all_ = Connections(ConnectionLimits(60, 60, 2, frozenset()))
+        scope: dict[str, Any] = {"type": "http", "client": ("192.0.2.1", 1)}
+        first = all_.open_connection(Wire("192.0.2.1"))  # type: ignore[arg-type]
+        assert first is not None
+        assert all_.of(scope) is first
+        second = all_.open_connection(Wire("192.0.2.1"))  # type: ignore[arg-type]
+        all_.leave(first)
+        assert second is not None
+        assert all_.of(scope) is second
+        all_.leave(second)
+        assert all_.of(scope) is None
+
+    asyncio.run(reuse())
+
+
 def test_a_customers_connections_are_counted_together() -> None:
-    class Wire:
-        def __init__(self, host: str) -> None:
-            self.peer = (host, 1)
-
-        def get_extra_info(self, _name: str) -> tuple[str, int]:
-            return self.peer
-
     async def count() -> list[bool]:
         all_ = Connections(ConnectionLimits(60, 60, 2, frozenset()))
         entered: list[Any] = [all_.open_connection(Wire(f"2001:db8:1:{n:x}::1")) for n in range(2 * SITE + 1)]  # type: ignore[arg-type]
