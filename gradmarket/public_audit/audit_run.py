@@ -99,8 +99,7 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
                 f"the receipts are of job {named} of their chain, and this is job {record.opened.job}",
                 f"name the file of a side's `receipts` folder that ends with -{record.opened.job}.jsonl",
             )
-        if plan.claims is not None:
-            _check_claimable(job, plan.claims)
+        claimed = None if plan.claims is None else _find_claimable_market(job, plan.claims)
         results = [*prove_record(job.record), prove_log(job.record), *_prove_start(job, plan)]
         results += prove_panels(job.record, plan.seals)
         if plan.whole or (plan.sample and plan.claims is None):
@@ -110,8 +109,8 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
                 results += prove_disputes(job.record, trace, plan.receipts, time.time(), plan.rpc is not None)
         else:
             results += prove_disputes(job.record, None, plan.receipts, time.time(), plan.rpc is not None)
-        if plan.claims is not None and isinstance(job.market, MarketClient):
-            results.append(_claim(job, job.market, plan, plan.claims, progress))
+        if plan.claims is not None and claimed is not None:
+            results.append(_claim(job, claimed, plan, plan.claims, progress))
         return AuditReport(
             market=job.place,
             job=job.listed.id,
@@ -228,9 +227,9 @@ def _open_own_machine(job: OpenedJob, plan: AuditPlan) -> AbstractContextManager
     return open_machine(Machine(job.folder, plan.device, threads))
 
 
-def _check_claimable(job: OpenedJob, number: int) -> None:
-    """Raises Refused for a record of an archive, as the market alone has the withheld digests, and for a round without
-    claims: before anything is computed."""
+def _find_claimable_market(job: OpenedJob, number: int) -> MarketClient:
+    """Returns the market that takes claims of the round. Raises Refused for a record of an archive, as a market alone
+    has the withheld digests, and for a round that has no claims."""
     if not isinstance(job.market, MarketClient):
         raise Refused("an archive has no withheld digests", "claim a round of a market that answers, or leave --round")
     if number not in {one.number for one in job.record.closed}:
@@ -240,6 +239,7 @@ def _check_claimable(job: OpenedJob, number: int) -> None:
     audit = job.record.publication.spec.audit
     if audit is None or not audit.claims:
         raise Refused("the job's rounds have no claims (audit.claims)", "audit it without --round")
+    return job.market
 
 
 def _claim(job: OpenedJob, market: MarketClient, plan: AuditPlan, number: int, progress: Progress) -> ClauseResult:
