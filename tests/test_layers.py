@@ -202,7 +202,7 @@ START_NEEDS: Final = {
     "gradmarket.cli": set(),
     "gradmarket.commands.job_commands": CLIENT,
     "worker.cli": SERVER,
-    "requester.cli": SERVER | {"alembic", "sqlalchemy", "fastapi"},
+    "requester.cli": SERVER | {"sqlalchemy", "fastapi"},
 }
 """A start's imports -> the HEAVY ones that it needs; the others come with their first use."""
 SCRIPTS_IMPORT: Final = (
@@ -234,6 +234,7 @@ BY_NAME: Final = {
     "graphdoc.runner.forking",
     "requester.features.many_machines",
     "requester.features.tracing",
+    "requester.store.schema",
 }
 """Modules that import by a name out of a fixed list."""
 

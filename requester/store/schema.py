@@ -1,26 +1,18 @@
-"""Upgrades a database to the newest revision of `migrations/`, and downgrades it."""
+"""Upgrades a database to the newest revision of `migrations/`."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, func, inspect, select, text
+from sqlalchemy import Engine, inspect, text
 
 import migrations
 from gradmarket.market.errors import Refused
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.terms import JobState
-from requester.store.session import is_shared
 
-
-def _build_config(connection: Connection) -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
-    config.attributes["connection"] = connection
-    return config
+REVISIONS: Final = "requester.store.revisions"
+"""Imported where a database lacks a revision: alembic takes longer than the question."""
 
 
 def upgrade_schema(engine: Engine, revision: str = "head") -> None:
@@ -28,19 +20,21 @@ def upgrade_schema(engine: Engine, revision: str = "head") -> None:
 
     Raises Refused, and changes nothing, where the database is of a revision that this release does not have.
     """
-    with engine.begin() as connection:
-        if is_shared(connection):
-            connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("migrations", 0))))
-        config = _build_config(connection)
-        known = {one.revision for one in ScriptDirectory.from_config(config).walk_revisions()}
-        for there in MigrationContext.configure(connection).get_current_heads():
-            if there not in known:
-                raise Refused(
-                    f"the database is of the revision {there}, which this release does not have",
-                    "it is from before 0.1.0, of a development version or of a later release: start that one again, or "
-                    "take a new database",
-                )
-        command.upgrade(config, revision)
+    if revision != "head" or _read_revisions(engine) != [find_newest_revision()]:
+        import_module(REVISIONS).run_revisions(engine, revision)
+
+
+def find_newest_revision() -> str:
+    """Returns the newest revision by the names of the files, such as r0053_since_first_release.py."""
+    files = Path(migrations.__file__).parent.glob("versions/r*_*.py")
+    return max(file.name.removeprefix("r").partition("_")[0] for file in files)
+
+
+def _read_revisions(engine: Engine) -> list[str]:
+    with engine.connect() as connection:
+        if not inspect(connection).has_table("alembic_version"):
+            return []
+        return list(connection.execute(text("SELECT version_num FROM alembic_version")).scalars())
 
 
 # Jobs that another release opened and that are not over: this one would judge and merge them by other rules.

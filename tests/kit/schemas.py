@@ -7,13 +7,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, Engine, Table, inspect
 
-from requester.store.schema import _build_config
+from requester.store.revisions import build_config
 from requester.store.tables import Base
 
 
 def downgrade_schema(engine: Engine, revision: str = "base") -> None:
     with engine.begin() as connection:
-        command.downgrade(_build_config(connection), revision)
+        command.downgrade(build_config(connection), revision)
 
 
 def list_schema_differences(engine: Engine) -> list[object]:

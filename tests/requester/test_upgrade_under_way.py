@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
+import migrations
 from gradmarket.market.errors import Refused
 from gradmarket.market.release import PROTOCOL, find_release_difference
 from gradmarket.market.terms import JobState
@@ -47,6 +49,17 @@ def test_unfinished_jobs_of_another_release_are_named_and_nothing_is_changed(
     with database.begin() as connection:
         connection.execute(text("UPDATE jobs SET state = 'finished'"))
     check_unfinished(database)
+    database.dispose()
+
+
+def test_a_database_that_is_up_to_date_runs_no_revision(
+    new_database: NewDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert schema.find_newest_revision() == ScriptDirectory(str(Path(migrations.__file__).parent)).get_current_head()
+    database = open_engine(new_database(tmp_path))
+    schema.upgrade_schema(database)
+    monkeypatch.setattr(schema, "import_module", lambda _name: pytest.fail("it imports alembic"))
+    schema.upgrade_schema(database)
     database.dispose()
 
 
