@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 SMALLER: Final = "<="
-LARGER: Final = ">="
 
 
 def today() -> str:

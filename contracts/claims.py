@@ -12,7 +12,7 @@ from contracts import calls
 from contracts.ledger import Ledger
 from contracts.transaction_types import Outcome
 from contracts.transactions import execute_call
-from gradmarket.market.messages import Payout, Release, Voucher
+from gradmarket.market.messages import Payout, Voucher
 from gradmarket.market.terms import Address, Units
 
 TIMEOUT_S = 60.0
@@ -40,13 +40,6 @@ def collect(ledger: Ledger, key: PrivateKey, job: int, worker: Address, timeout_
 def release(ledger: Ledger, key: PrivateKey, job: int, reserved: Units, timeout_s: float = TIMEOUT_S) -> Outcome:
     """Releases the key's own reservation beyond `reserved`; credited money stays reserved."""
     return _send_call(ledger, key, calls.release(ledger.deployment.contract, job, reserved), timeout_s)
-
-
-def release_for(
-    ledger: Ledger, key: PrivateKey, message: Release, signature: bytes, timeout_s: float = TIMEOUT_S
-) -> Outcome:
-    """Sends a release that its worker signed."""
-    return _send_call(ledger, key, calls.release_for(ledger.deployment.contract, message, signature), timeout_s)
 
 
 def set_payout(ledger: Ledger, key: PrivateKey, payout: Address, timeout_s: float = TIMEOUT_S) -> Outcome:

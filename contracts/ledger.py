@@ -17,7 +17,6 @@ from web3.contract import Contract
 from web3.types import BlockIdentifier, TxParams
 
 from contracts.deployment import Deployment, market_at, market_events, token_at, verify_deployment
-from contracts.permits import Permit
 from contracts.rpc import call_views, node_errors
 from gradmarket.market.signing import Domain, encode_word
 from gradmarket.market.terms import Address, Amount, Hash, Units
@@ -131,14 +130,6 @@ class Ledger:
         with node_errors():
             return Units(self._market.free(job_id).call())
 
-    def is_signer(self, job_id: int, signer: Address) -> bool:
-        with node_errors():
-            return bool(self._market.isSigner(job_id, signer).call())
-
-    def release_nonce(self, job_id: int, worker: Address) -> int:
-        with node_errors():
-            return int(self._market.releaseNonce(job_id, worker).call())
-
     def payout_of(self, worker: Address) -> Address:
         with node_errors():
             return Address(self._market.payoutOf(worker).call())
@@ -157,13 +148,6 @@ class Ledger:
         with node_errors():
             return Hash(bytes(self._market.recordRoot(job_id, batch).call()))
 
-    def was_accepted(
-        self, job_id: int, batch: int, worker: Address, price: Units, digest: Hash, proof: Sequence[Hash]
-    ) -> bool:
-        """Returns whether a packed batch credited the worker for this gradient; `proof` is made by proofs.prove."""
-        with node_errors():
-            return bool(self._market.wasAccepted(job_id, batch, worker, price, digest, list(proof)).call())
-
     def min_window(self) -> int:
         """Returns the least number of seconds between a job's expiry and its claimUntil."""
         with node_errors():
@@ -178,17 +162,6 @@ class Ledger:
         """Returns how much the contract may transfer from `owner`, in the token's smallest unit."""
         with node_errors():
             return Amount(self._token.allowance(owner, self.deployment.contract).call())
-
-    def build_permit(self, owner: Address, value: Amount, deadline: int) -> Permit:
-        """Returns a permit for the contract, which `owner` signs by permits.sign_permit."""
-        with node_errors():
-            nonce = int(self._token.nonces(owner).call())
-        return Permit(owner, self.deployment.contract, value, nonce, deadline)
-
-    def token_separator(self) -> Hash:
-        """Returns the separator of the token's EIP-712 domain (EIP-2612)."""
-        with node_errors():
-            return Hash(bytes(self._token.DOMAIN_SEPARATOR().call()))
 
     def decimals(self) -> int:
         with node_errors():

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Address, Hash, Units
 
-MAX_COUNT = 2**16 - 1
-"""Digests in a group, at most: its count has two bytes."""
-
 
 @dataclass(frozen=True, slots=True)
 class PackedGroup:

@@ -68,9 +68,3 @@ def case(ledger: Ledger, case_id: Hash) -> OnChainCase:
     with node_errors():
         job, worker, until, stage, amount, bond = ledger.market.functions.caseOf(case_id).call()
     return OnChainCase(job, Address(worker), until, CaseStage(stage), amount, bond)
-
-
-def to_burn(ledger: Ledger) -> Amount:
-    """Returns the amount that is slashed or forfeited and not burnt yet."""
-    with node_errors():
-        return Amount(ledger.market.functions.toBurn().call())

@@ -203,15 +203,6 @@ def send_transaction(web3: Web3, raw: bytes) -> None:
             raise
 
 
-def wait_for_outcome(web3: Web3, hash_: str, timeout_s: float, confirmations: int = 1) -> Outcome:
-    until = time.monotonic() + timeout_s
-    while True:
-        result = fetch_outcome(web3, hash_, confirmations)
-        if not isinstance(result, Unknown) or time.monotonic() > until:
-            return result
-        time.sleep(POLL_S)
-
-
 def fetch_outcome(web3: Web3, hash_: str, confirmations: int = 1) -> Outcome:
     """Returns the transaction's outcome; 1 confirmation is its own block. Unknown if the node does not answer."""
     try:

@@ -13,11 +13,12 @@ from contracts.ledger import Ledger
 from contracts.local import STATE, development_key, fund_gas
 from contracts.rpc import call_json_rpc
 from contracts.transaction_types import Fees, Receipt
-from contracts.transactions import execute_call, require_receipt, send_transaction, sign_call, wait_for_outcome
+from contracts.transactions import execute_call, require_receipt, send_transaction, sign_call
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Hash, Units
-from tests.patience import PATIENCE_S, wait_until
+from tests.kit.contract_calls import wait_for_outcome
+from tests.patience import wait_until
 
 ETHER = 10**18
 HOUR = 3600
@@ -62,7 +63,7 @@ def send_call(ledger: Ledger, key: PrivateKey, call: calls.Call) -> Receipt:
     nonce = int(call_json_rpc(ledger.web3, "eth_getTransactionCount", address_of(key), "pending"), 16)
     signed = sign_call(key, ledger.deployment.chain_id, nonce, call, GAS, OFFERED)
     send_transaction(ledger.web3, signed.raw)
-    return require_receipt(wait_for_outcome(ledger.web3, signed.hash, PATIENCE_S))
+    return require_receipt(wait_for_outcome(ledger.web3, signed.hash))
 
 
 def with_money(ledger: Ledger, key: PrivateKey, tokens: int = 10**24) -> PrivateKey:

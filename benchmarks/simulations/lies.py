@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gradmarket.market.errors import JobRefused
 from gradmarket.market.features import tolerance
-from gradmarket.market.features.tolerance import Observation
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.projection import Sketch, sketch_tensors
@@ -121,7 +121,14 @@ def table(questions: Iterable[Question], answers: tuple[Answer, Answer], codec: 
     """
     known = list(questions)
     first, others = known[: tolerance.RUNS], known[tolerance.RUNS :]
-    calibrated = tolerance.calibrate_thresholds(_observations(first, answers, codec), "any")[CLASSES]
+    calibrated = tolerance.Evidence(0, {})
+    for number, question in enumerate(first):
+        sketches = (
+            sketch_tensors(_carried(answer(question), codec), _seed("calibrate", number, 0)) for answer in answers
+        )
+        calibrated = calibrated.and_run(compute_deviations(*sketches))
+    if calibrated.excess:
+        raise JobRefused("verifier", f"honest runs need a threshold of {calibrated.excess}")
     allowed = {CLASSES: calibrated.tau, (CLASSES[0],) * 2: calibrated.tau, (CLASSES[1],) * 2: calibrated.tau}
     judged = {name: list(_judged(others, answers, lie, codec, allowed, draws)) for name, lie in LIES.items()}
     honest = [(apart, split) for outcomes in judged.values() for apart, split, _, _ in outcomes]
@@ -129,15 +136,6 @@ def table(questions: Iterable[Question], answers: tuple[Answer, Answer], codec: 
     for name, seen in judged.items():
         lines.append(LieRow(name, len(seen), sum(hit for *_, hit in seen), min(near for _, _, near, _ in seen)))
     return Table(max(calibrated.largest.values()), max(calibrated.tau.values()), tuple(lines))
-
-
-def _observations(questions: list[Question], answers: tuple[Answer, Answer], codec: Codec) -> Iterator[Observation]:
-    for number, question in enumerate(questions):
-        one, other = (_carried(answer(question), codec) for answer in answers)
-        seed = _seed("calibrate", number, 0)
-        yield Observation(
-            str(number), CLASSES, "any", compute_deviations(sketch_tensors(one, seed), sketch_tensors(other, seed))
-        )
 
 
 def _judged(

@@ -9,8 +9,6 @@ from typing import Final
 
 from contracts.calls.encoding import Call, to_market, to_token
 from contracts.packing import pack_reservations
-from contracts.permits import SignedPermit
-from gradmarket.market.messages import Release
 from gradmarket.market.terms import Address, Amount, Hash, Units
 
 NOTHING: Final = Units(0)
@@ -43,17 +41,8 @@ def open_job(market: Address, terms: OpenJob) -> Call:
     return to_market(market, "openJob", astuple(terms))
 
 
-def open_job_with_permit(market: Address, terms: OpenJob, permit: SignedPermit) -> Call:
-    """Opens a job without an approval before; `permit` is the sender's, for the deposit."""
-    return to_market(market, "openJobWithPermit", astuple(terms), *astuple(permit))
-
-
 def top_up(market: Address, job: int, amount: Units) -> Call:
     return to_market(market, "topUp", job, amount)
-
-
-def top_up_with_permit(market: Address, job: int, amount: Units, permit: SignedPermit) -> Call:
-    return to_market(market, "topUpWithPermit", job, amount, *astuple(permit))
 
 
 def set_sender(market: Address, job: int, sender: Address) -> Call:
@@ -76,20 +65,6 @@ def reserve(market: Address, job: int, rows: Sequence[tuple[Address, Units]]) ->
 def release(market: Address, job: int, reserved: Units) -> Call:
     """Lowers the sender's own reservation to `reserved`, but never below its credit."""
     return to_market(market, "release", job, reserved)
-
-
-def release_for(market: Address, message: Release, signature: bytes) -> Call:
-    """Does the same by the worker's signature; sent by anyone."""
-    return to_market(market, "releaseFor", message.job, message.worker, message.reserved, message.nonce, signature)
-
-
-def close_job(market: Address, job: int, releases: Sequence[tuple[Release, bytes]]) -> Call:
-    """Closes the job early: applies the workers' signed releases and refunds everything that is free then.
-
-    Skips releases that are invalid or of another job. No deposit or reservation is possible afterwards.
-    """
-    rows = [(message.worker, message.reserved, message.nonce, signature) for message, signature in releases]
-    return to_market(market, "closeJob", job, rows)
 
 
 def approve(token: Address, spender: Address, amount: Amount) -> Call:

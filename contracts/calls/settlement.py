@@ -9,7 +9,7 @@ from gradmarket.market.terms import Address, Hash
 
 
 def settle_packed(market: Address, job: int, batch: int, groups: Sequence[PackedGroup]) -> Call:
-    """Settles a batch with every digest on-chain, so that `Ledger.was_accepted` can prove each of them for ever."""
+    """Settles a batch with every digest on-chain, which proves each of them for ever."""
     return to_market(market, "settlePacked", job, batch, pack_groups(groups))
 
 
@@ -41,8 +41,3 @@ def set_payout(market: Address, payout: Address) -> Call:
 def set_payout_for(market: Address, message: Payout, signature: bytes) -> Call:
     """Sets a worker's payout address by its signature; sent by anyone."""
     return to_market(market, "setPayoutFor", message.worker, message.payout, message.nonce, signature)
-
-
-def add_signer(market: Address, job: int, signer: Address) -> Call:
-    """Adds a key whose vouchers are valid; keys are never removed."""
-    return to_market(market, "addSigner", job, signer)

@@ -88,11 +88,6 @@ def compute_classification_loss(logits: Tensor, target: Tensor) -> tuple[Tensor,
     return nn.functional.cross_entropy(logits, target), {"accuracy": logits.argmax(1).eq(target).sum()}
 
 
-def compute_regression_loss(answer: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Mean squared error of two float32 tensors of one shape."""
-    return nn.functional.mse_loss(answer, target), {}
-
-
 def next_token(logits: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """Cross-entropy of logits float32[rows, length, words] with target int64[rows, length], a word for every place."""
     return nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten()), {}

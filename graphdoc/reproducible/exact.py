@@ -78,18 +78,8 @@ def compute_shift(power: Tensor, bits: int) -> Tensor:
     return power.mul_(3.0 * 2.0 ** (_EXPONENT[power.dtype][2] - 1 - bits))
 
 
-def round_to_grid(tensor: Tensor, dims: Sequence[int], bits: int) -> Tensor:
-    """Returns multiples of one step: 2**-bits of the power of two above the largest magnitude along `dims`.
-
-    Rounds to the nearest, ties to even (Rump, Ogita, Oishi 2008, SIAM J. Sci. Comput. 31, ExtractScalar), in the
-    tensor's own type, which has two bits more. A number that is not finite makes all of its row NaN.
-    """
-    shift = compute_shift(find_power(tensor, dims), bits)
-    return (tensor + shift).sub_(shift)
-
-
 def round_factor(tensor: Tensor, dim: int, bits: int, place: int = 0) -> Tensor:
-    """Returns [m, k] or [rows, m, k] as round_to_grid along `dim`, -1 or -2, in float64 and its own order in memory.
+    """Returns [m, k] or [rows, m, k] on a grid along `dim`, -1 or -2, in float64 and its own order in memory.
 
     It lies in scratch memory of this place.
     """

@@ -15,6 +15,7 @@ from tests.attacks.contract import DEPOSIT, EARNED, RESERVED, FundedJob, chain_f
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
 from tests.attacks.vouchers import redeemed
+from tests.kit.contract_calls import add_signer, close_job, release_for
 from tests.onchain import HOUR, OpenedJob, with_money
 
 STAKE, AT_RISK, BOND = 1_000, 300, 5
@@ -46,11 +47,11 @@ def a_release_that_the_worker_did_not_sign(scene: Scene) -> str:
     job = made.job
     message = Release(job.id, made.worker, Units(0), 0)
     forged = sign_digest(job.signer, digest_struct(job.ledger.domain(), message))
-    first = tried(job, calls.release_for(job.market, message, forged))
+    first = tried(job, release_for(job.market, message, forged))
     good = Release(job.id, made.worker, Units(RESERVED), 0)
     signed = sign_digest(made.key, digest_struct(job.ledger.domain(), good))
-    job.send(calls.release_for(job.market, good, signed))
-    again = tried(job, calls.release_for(job.market, good, signed))
+    job.send(release_for(job.market, good, signed))
+    again = tried(job, release_for(job.market, good, signed))
     return f"forged release {first}; replayed release {again}; {worker_gets_all(made)}"
 
 
@@ -59,7 +60,7 @@ def another_key_is_added(scene: Scene) -> str:
     """There is no call that takes a signer away; a further one changes nothing for the old vouchers."""
     made = chain_fixture(scene)
     job = made.job
-    added = tried(job, calls.add_signer(job.market, job.id, address_of(scene.key())))
+    added = tried(job, add_signer(job.market, job.id, address_of(scene.key())))
     still = "still pays" if redeemed(made, *job.voucher(made.worker, EARNED)) == "done" else "is refused"
     return f"added {added}; old signer's voucher {still}; {worker_gets_all(made)}"
 
@@ -71,7 +72,7 @@ def money_back_before_the_claims_end(scene: Scene) -> str:
     job = made.job
     withdrawn = tried(job, calls.withdraw_free(job.market, job.id, Units(DEPOSIT - RESERVED + 1)))
     back = tried(job, calls.refund(job.market, job.id))
-    closed = tried(job, calls.close_job(job.market, job.id, []))
+    closed = tried(job, close_job(job.market, job.id, []))
     return f"withdraw {withdrawn}; refund {back}; close {closed}; {worker_gets_all(made)}"
 
 

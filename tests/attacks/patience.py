@@ -13,6 +13,7 @@ from tests.attacks.registry import attack
 from tests.attacks.scene import QUICK, UNIT, Posted, Scene, funded
 from tests.attacks.scripted_worker import ScriptedWorker
 from tests.kit.behaviour import HONEST, TRIPLED, Behaviour, changed
+from tests.kit.contract_calls import to_burn
 from tests.kit.scripted import Held
 from tests.onchain import HOUR, with_money
 from tests.ops.served import served
@@ -206,7 +207,7 @@ def what_is_at_risk_is_lost(_scene: Scene) -> str:
         call_json_rpc(ledger.web3, "evm_increaseTime", hex(3 * HOUR + 2))
         call_json_rpc(ledger.web3, "evm_mine")
         wait_until(lambda: accusation() == "slashed", "the slash")
-        left, burnt = stakes.staker(ledger, liar.address).amount // UNIT, stakes.to_burn(ledger) // UNIT
+        left, burnt = stakes.staker(ledger, liar.address).amount // UNIT, to_burn(ledger) // UNIT
         return f"audit {found(job)}; accusation {accusation()}; of {STAKE} staked {left} left; to be burnt {burnt}"
 
 

@@ -21,6 +21,7 @@ from requester.store.tables import Job, JobEvent, Transaction
 from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
 from tests.fee_token import market_over_fee_token, takes
+from tests.kit.contract_calls import is_signer
 from tests.lanes import FULL, leave_to_full
 from tests.onchain import ETHER, NewKey
 
@@ -34,7 +35,7 @@ def test_a_published_job_is_funded_and_runs(chain_fixture: ChainFixture) -> None
     assert (chain.requester, chain.deposited, chain.unit) == (chain_fixture.chain.sender, BUDGET, 1)
     assert (job.expiry, job.claim_until) == (chain.expiry, chain.claim_until)
     assert chain.claim_until - chain.expiry == chain_fixture.policy.claim_window_s
-    assert chain_fixture.ledger.is_signer(job.chain_job or 0, chain_fixture.chain.signer)
+    assert is_signer(chain_fixture.ledger, job.chain_job or 0, chain_fixture.chain.signer)
     assert [row.kind for row in chain_fixture.all(Transaction)] == ["approve", "open"]
     assert [event.kind for event in chain_fixture.all(JobEvent)] == ["funded"]
 

@@ -19,6 +19,7 @@ from gradmarket.market.terms import Address, Amount, Hash, Units
 from tests.contracts.reference import Refusal
 from tests.contracts.reference_stakes import Books
 from tests.contracts.replay import Replay
+from tests.kit.contract_calls import close_job
 
 WEALTH = 500
 KEYS = {name: PrivateKey(keccak(text=name)) for name in ("ana", "rob", "wim", "zoe", "sly", "judge", "juror", "signer")}
@@ -165,7 +166,7 @@ class Play(Moves):
             message = Release(job, WHO[worker], Units(reserved), nonce)
             releases.append((message, self.signed(worker if honest else "judge", message)))
             named.append((WHO[worker], reserved, nonce, honest))
-        self.move(by, calls.close_job(self.market, job, releases), self.books.close_job, WHO[by], job, named)
+        self.move(by, close_job(self.market, job, releases), self.books.close_job, WHO[by], job, named)
 
     @rule(by=requesters, job=jobs, amount=amounts)
     def withdraw_free(self, by: str, job: int, amount: int) -> None:

@@ -12,9 +12,10 @@ from contracts.calls.encoding import to_market, to_token
 from contracts.ledger import Ledger
 from contracts.rpc import call_json_rpc
 from contracts.transaction_types import Fees, Mined, Reverted
-from contracts.transactions import send_transaction, sign_call, wait_for_outcome
+from contracts.transactions import send_transaction, sign_call
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
+from tests.kit.contract_calls import wait_for_outcome
 from tests.patience import PATIENCE_S
 
 GAS = 2_000_000
@@ -46,7 +47,7 @@ class Replay:
         signed = sign_call(key, self.ledger.deployment.chain_id, nonce, call, GAS, PRICE)
         send_transaction(web3, signed.raw)
         self.now, self.nonces[sender] = self.now + 1, nonce + 1
-        match wait_for_outcome(web3, signed.hash, 10):
+        match wait_for_outcome(web3, signed.hash):
             case Mined():
                 return ""
             case Reverted(name):

@@ -8,7 +8,7 @@ from contracts import calls, events
 from contracts.artifact import load_artifact
 from contracts.deployment import token_at
 from contracts.ledger import Ledger
-from contracts.packing import MAX_COUNT, PackedGroup, group_by_worker, pack_groups, pack_reservations
+from contracts.packing import PackedGroup, group_by_worker, pack_groups, pack_reservations
 from contracts.proofs import batch_root
 from contracts.transactions import estimate_gas_limit
 from gradmarket.market.errors import Refused
@@ -16,6 +16,7 @@ from gradmarket.market.messages import Release, Voucher
 from gradmarket.market.signing import address_of, checksum_address
 from gradmarket.market.terms import Address, Amount, Hash, Units
 from gradmarket.network.chain_errors import ContractRefused
+from tests.kit.contract_calls import release_for
 from tests.onchain import OpenJob
 
 ALICE, BOB = Address("0x" + "1a" * 20), Address("0x" + "2b" * 20)
@@ -41,7 +42,7 @@ def test_calls_are_encoded_as_web3_does(ledger: Ledger) -> None:
         ("redeem", (1, _checked(BOB), 8, signature)): calls.redeem(market, Voucher(1, BOB, Units(8)), signature),
         ("collect", (1, _checked(BOB))): calls.collect(market, 1, BOB),
         ("release", (1, 3)): calls.release(market, 1, Units(3)),
-        ("releaseFor", (1, _checked(BOB), 3, 4, signature)): calls.release_for(
+        ("releaseFor", (1, _checked(BOB), 3, 4, signature)): release_for(
             market, Release(1, BOB, Units(3), 4), signature
         ),
         ("setPayout", (_checked(BOB),)): calls.set_payout(market, BOB),
@@ -98,7 +99,7 @@ def test_groups_and_reservations_out_of_range_are_refused() -> None:
         PackedGroup(ALICE, Units(2**48), (DIGEST,)),
         PackedGroup(ALICE, Units(1), ()),
         PackedGroup(ALICE, Units(1), (Hash(b"short"),)),
-        PackedGroup(ALICE, Units(1), (DIGEST,) * (MAX_COUNT + 1)),
+        PackedGroup(ALICE, Units(1), (DIGEST,) * 2**16),
     ]
     for each in bad:
         with pytest.raises(Refused):

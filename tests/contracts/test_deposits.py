@@ -8,13 +8,21 @@ from eth_keys.datatypes import PrivateKey
 from contracts import calls, claims, events
 from contracts.ledger import Ledger
 from contracts.local import development_key, fund_gas
-from contracts.permits import SignedPermit, sign_permit
 from contracts.transaction_types import Receipt
 from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.messages import Release
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Amount, Hash, Units
 from gradmarket.network.chain_errors import ContractRefused
+from tests.kit.contract_calls import (
+    SignedPermit,
+    build_permit,
+    close_job,
+    open_job_with_permit,
+    sign_permit,
+    token_separator,
+    top_up_with_permit,
+)
 from tests.onchain import ETHER, HOUR, NewKey, OpenJob, with_money
 
 DEPOSIT = 500
@@ -31,9 +39,9 @@ def requester(ledger: Ledger, new_key: NewKey) -> PrivateKey:
 
 def permit(ledger: Ledger, owner: PrivateKey, value: int, signer: PrivateKey | None = None) -> SignedPermit:
     """`signer` forges it where that is not the owner."""
-    wanted = ledger.build_permit(address_of(owner), Amount(value), ledger.block().time + HOUR)
+    wanted = build_permit(ledger, address_of(owner), Amount(value), ledger.block().time + HOUR)
     if signer is None:
-        return sign_permit(owner, ledger.token_separator(), wanted)
+        return sign_permit(owner, token_separator(ledger), wanted)
     forged = sign_digest(signer, Hash(bytes(32)))
     return SignedPermit(wanted.deadline, forged[64], forged[:32], forged[32:64])
 
@@ -43,7 +51,7 @@ def opening(ledger: Ledger, requester: PrivateKey, allowed: SignedPermit) -> Rec
     terms = calls.OpenJob(
         Units(DEPOSIT), Amount(2), expiry, expiry + HOUR, address_of(requester), Hash(bytes(32)), endpoint="permitted"
     )
-    call = calls.open_job_with_permit(ledger.deployment.contract, terms, allowed)
+    call = open_job_with_permit(ledger.deployment.contract, terms, allowed)
     return require_receipt(execute_call(ledger.web3, requester, call))
 
 
@@ -51,7 +59,7 @@ def test_a_permit_stands_for_an_approval(ledger: Ledger, requester: PrivateKey) 
     (opened,) = events.opened(ledger, opening(ledger, requester, permit(ledger, requester, 2 * DEPOSIT)))
     assert opened.deposited == DEPOSIT
     assert ledger.allowance(address_of(requester)) == 0
-    call = partial(calls.top_up_with_permit, ledger.deployment.contract, opened.job, Units(7))
+    call = partial(top_up_with_permit, ledger.deployment.contract, opened.job, Units(7))
     require_receipt(execute_call(ledger.web3, requester, call(permit(ledger, requester, 14))))
     assert ledger.job(opened.job).deposited == DEPOSIT + 7
     assert ledger.balance(address_of(requester)) == 10**24 - 2 * (DEPOSIT + 7)
@@ -69,9 +77,9 @@ def test_a_permit_that_does_not_cover_the_deposit_opens_nothing(
 
 
 def test_nobody_signs_another_s_permit(ledger: Ledger, requester: PrivateKey, new_key: NewKey) -> None:
-    wanted = ledger.build_permit(address_of(requester), Amount(1), 1)
+    wanted = build_permit(ledger, address_of(requester), Amount(1), 1)
     with pytest.raises(ValueError, match=address_of(requester)):
-        sign_permit(new_key(), ledger.token_separator(), wanted)
+        sign_permit(new_key(), token_separator(ledger), wanted)
 
 
 def test_an_early_close_applies_good_releases_and_skips_bad_ones(open_job: OpenJob, new_key: NewKey) -> None:
@@ -84,7 +92,7 @@ def test_an_early_close_applies_good_releases_and_skips_bad_ones(open_job: OpenJ
         for message, key in zip(messages, keys, strict=True)
     ]
     releases[1] = (messages[1], releases[0][1])
-    receipt = job.send(calls.close_job(job.market, job.id, releases))
+    receipt = job.send(close_job(job.market, job.id, releases))
     assert [(row.worker, row.index) for row in events.skipped(job.ledger, receipt)] == [(workers[1], 1)]
     assert [job.ledger.account(job.id, worker).reserved for worker in workers] == [10, 100, 10]
     assert job.ledger.balance(address_of(job.requester)) == 10**24 - 120
@@ -101,4 +109,4 @@ def test_only_the_requester_closes(open_job: OpenJob, new_key: NewKey) -> None:
     job, stranger = open_job(), new_key()
     fund_gas(job.ledger.web3, address_of(stranger), ETHER)
     with pytest.raises(ContractRefused, match="NotRequester"):
-        job.send(calls.close_job(job.market, job.id, []), stranger)
+        job.send(close_job(job.market, job.id, []), stranger)

@@ -11,6 +11,7 @@ from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.signing import checksum_address
 from gradmarket.market.terms import Address, Hash, Units
 from gradmarket.network.chain_errors import ContractRefused
+from tests.kit.contract_calls import was_accepted
 from tests.onchain import OpenJob
 
 ALICE, BOB = checksum_address("0x" + "1a" * 20), checksum_address("0x" + "2b" * 20)
@@ -46,9 +47,9 @@ def test_the_contract_answers_for_each_gradient(open_job: OpenJob, count: int) -
     for each in groups:
         for digest in each.digests:
             proof = build_proof(groups, each.worker, each.price, digest)
-            assert job.ledger.was_accepted(job.id, 0, each.worker, each.price, digest, proof)
-            assert not job.ledger.was_accepted(job.id, 0, each.worker, Units(each.price + 1), digest, proof)
-            assert not job.ledger.was_accepted(job.id, 1, each.worker, each.price, digest, proof)
+            assert was_accepted(job.ledger, job.id, 0, each.worker, each.price, digest, proof)
+            assert not was_accepted(job.ledger, job.id, 0, each.worker, Units(each.price + 1), digest, proof)
+            assert not was_accepted(job.ledger, job.id, 1, each.worker, each.price, digest, proof)
 
 
 def test_a_rooted_batch_credits_the_sums_and_keeps_its_root_apart(open_job: OpenJob) -> None:
@@ -63,7 +64,7 @@ def test_a_rooted_batch_credits_the_sums_and_keeps_its_root_apart(open_job: Open
     record = (groups[0].worker, groups[0].price, groups[0].digests[0])
     proof = build_proof(groups, *record)
     assert is_record_proven(root, *record, proof)
-    assert not job.ledger.was_accepted(job.id, 0, *record, proof), "the contract has not seen the records"
+    assert not was_accepted(job.ledger, job.id, 0, *record, proof), "the contract has not seen the records"
 
 
 def test_both_kinds_of_batch_take_their_numbers_from_one_sequence(open_job: OpenJob) -> None:

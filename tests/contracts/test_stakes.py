@@ -15,6 +15,7 @@ from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Hash, Units
 from gradmarket.network.chain_errors import ContractRefused
+from tests.kit.contract_calls import to_burn
 from tests.onchain import DEPLOYER, HOUR, NewKey, with_money
 
 STAKE, AT_RISK, BOND, UNIT = 1_000, 300, 5, 2
@@ -90,9 +91,9 @@ def test_uncontested_is_slashed_and_burnt(court: Court) -> None:
     court.pass_by(61)
     court.send(DEPLOYER, calls.close_case(court.market, court.case))
     assert court.staker() == Staker(Amount(STAKE - 100), Amount(AT_RISK - 100))
-    assert stakes.to_burn(court.ledger) == 100
+    assert to_burn(court.ledger) == 100
     court.send(DEPLOYER, calls.burn(court.market))
-    assert stakes.to_burn(court.ledger) == 0
+    assert to_burn(court.ledger) == 0
 
 
 def test_the_worker_s_validators_convict(court: Court) -> None:
@@ -108,7 +109,7 @@ def test_an_acquittal_costs_the_accuser_its_bond(court: Court) -> None:
     court.send(court.worker, calls.contest(court.market, court.case))
     court.decide(False, (1, 2))
     assert court.staker() == Staker(Amount(STAKE), Amount(AT_RISK))
-    assert stakes.to_burn(court.ledger) == BOND * UNIT
+    assert to_burn(court.ledger) == BOND * UNIT
     assert stakes.case(court.ledger, court.case).stage == CaseStage.CLOSED
 
 

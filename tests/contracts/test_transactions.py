@@ -27,11 +27,11 @@ from contracts.transactions import (
     require_receipt,
     send_transaction,
     sign_call,
-    wait_for_outcome,
 )
 from gradmarket.market.signing import address_of, checksum_address
 from gradmarket.market.terms import Address, Amount, Units
 from gradmarket.network.chain_errors import ChainUnreachable, ContractRefused, LocalChainFailed, NodeRefused
+from tests.kit.contract_calls import wait_for_outcome
 from tests.lanes import FULL, leave_to_full
 from tests.network.servers import serving
 from tests.onchain import DEPLOYER, NewKey, OpenJob, with_money
@@ -54,7 +54,7 @@ def test_a_revert_on_the_chain_is_an_outcome_with_its_name(open_job: OpenJob) ->
     nonce = job.ledger.nonce(address_of(job.requester))
     signed = sign_call(job.requester, CHAIN_ID, nonce, call, 200_000, fetch_fees(web3))
     send_transaction(web3, signed.raw)
-    found = wait_for_outcome(web3, signed.hash, 10.0)
+    found = wait_for_outcome(web3, signed.hash)
     assert isinstance(found, Reverted)
     assert found.name == "Overdrawn"
     with pytest.raises(ContractRefused, match="Overdrawn"):
@@ -83,9 +83,9 @@ def test_sending_again_is_harmless(open_job: OpenJob) -> None:
         job.requester, CHAIN_ID, job.ledger.nonce(address_of(job.requester)), call, 200_000, fetch_fees(web3)
     )
     send_transaction(web3, signed.raw)
-    first = wait_for_outcome(web3, signed.hash, 10.0)
+    first = wait_for_outcome(web3, signed.hash)
     send_transaction(web3, signed.raw)
-    assert first == wait_for_outcome(web3, signed.hash, 10.0)
+    assert first == wait_for_outcome(web3, signed.hash)
     assert job.ledger.free(job.id) == 6
 
 

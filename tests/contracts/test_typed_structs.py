@@ -12,12 +12,12 @@ from eth_keys.datatypes import PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts import permits, toolchain
+from contracts import toolchain
 from contracts.ledger import Ledger
-from contracts.permits import Permit
 from gradmarket.market import messages
 from gradmarket.market.signing import NAME, VERSION, Domain, address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Hash
+from tests.kit import contract_calls
 
 KEY = PrivateKey(bytes(range(1, 33)))
 DOMAIN = Domain(31337, Address("0x5FbDB2315678afecb367f032d93F642f64180aa3"), Hash(b"\x11" * 32))
@@ -85,9 +85,9 @@ def test_cast_signs_the_same_bytes(kind: type[Any], data: st.DataObject) -> None
 @given(value=st.integers(0, 2**256 - 1), deadline=st.integers(0, 2**256 - 1))
 def test_cast_signs_the_same_permit(ledger: Ledger, value: int, deadline: int) -> None:
     token = {**MARKET, "name": "Gradient", "verifyingContract": ledger.deployment.token}
-    permit = Permit(address_of(KEY), ledger.deployment.contract, Amount(value), 0, deadline)
-    ours = permits.sign_permit(KEY, ledger.token_separator(), permit)
-    assert _cast(permits.TYPE, astuple(permit), token) == ours.r + ours.s + bytes([ours.v])
+    permit = contract_calls.Permit(address_of(KEY), ledger.deployment.contract, Amount(value), 0, deadline)
+    ours = contract_calls.sign_permit(KEY, contract_calls.token_separator(ledger), permit)
+    assert _cast(contract_calls.TYPE, astuple(permit), token) == ours.r + ours.s + bytes([ours.v])
 
 
 def test_the_contract_s_structs_are_ours_to_the_letter() -> None:

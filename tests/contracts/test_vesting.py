@@ -15,6 +15,7 @@ from gradmarket.market.messages import Ruling, Voucher
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Hash, Units
 from gradmarket.network.chain_errors import ContractRefused
+from tests.kit.contract_calls import to_burn
 from tests.onchain import DEPLOYER, HOUR, NewKey, with_money
 
 UNIT, BOND, EARNED, VEST, WINDOW = 2, 5, 40, 16, 300
@@ -118,7 +119,7 @@ def test_validators_burn_them_and_the_bond_comes_back(vesting: Vesting) -> None:
     with pytest.raises(ContractRefused, match="WrongStage"):
         vesting.send(vesting.worker, calls.contest(vesting.market, vesting.case))
     vesting.rule(guilty=True)
-    assert stakes.to_burn(vesting.ledger) == VEST * UNIT
+    assert to_burn(vesting.ledger) == VEST * UNIT
     assert stakes.staker(vesting.ledger, address_of(vesting.requester)).amount == BOND * UNIT
     vesting.pass_by(WINDOW + 1)
     assert vesting.collect() == 0
@@ -129,7 +130,7 @@ def test_validators_burn_them_and_the_bond_comes_back(vesting: Vesting) -> None:
 def test_a_false_accusation_costs_its_bond_and_the_worker_nothing(vesting: Vesting) -> None:
     vesting.accuse()
     vesting.rule(guilty=False)
-    assert stakes.to_burn(vesting.ledger) == BOND * UNIT
+    assert to_burn(vesting.ledger) == BOND * UNIT
     vesting.pass_by(WINDOW + 1)
     assert vesting.collect() == VEST
 
@@ -141,5 +142,5 @@ def test_silence_costs_the_accuser_and_never_the_accused(vesting: Vesting) -> No
     assert vesting.ledger.due(vesting.job, vesting.me) == 0, "what is accused waits for the ruling"
     vesting.pass_by(40)
     vesting.send(DEPLOYER, calls.close_case(vesting.market, vesting.case))
-    assert stakes.to_burn(vesting.ledger) == BOND * UNIT
+    assert to_burn(vesting.ledger) == BOND * UNIT
     assert vesting.collect() == VEST

@@ -12,7 +12,6 @@ from graphdoc.document.interpret import Program, compute_gradients
 from graphdoc.document.publish import (
     Objective,
     compute_classification_loss,
-    compute_regression_loss,
     export_objective,
     publish_module,
 )
@@ -392,7 +391,8 @@ def test_tied_frozen_unused_and_constant_tensors() -> None:
 
 
 def test_regression_has_no_metrics() -> None:
-    answer = publish_module(nn.Linear(3, 1), compute_regression_loss, (torch.randn(4, 3), torch.randn(4, 1)))
+    batch = torch.randn(4, 3), torch.randn(4, 1)
+    answer = publish_module(nn.Linear(3, 1), lambda found, target: (functional.mse_loss(found, target), {}), batch)
     assert parse_document(answer.document).metrics == {}
 
 

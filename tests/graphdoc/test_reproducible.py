@@ -21,10 +21,11 @@ from graphdoc.figures import Published
 from graphdoc.reproducible.digits import evaluate_decimal
 from graphdoc.reproducible.exact import (
     DEPTH,
+    compute_shift,
     count_factor_bits,
+    find_power,
     multiply_exactly,
     round_factor,
-    round_to_grid,
     sum_exactly,
 )
 from graphdoc.reproducible.functions import NEAR, choose_nearest, compute_function
@@ -98,6 +99,15 @@ def test_functions_keep_what_is_not_finite() -> None:
     x = torch.tensor([math.inf, -math.inf, math.nan, 0.0, 200.0, -200.0])
     expected = torch.tensor([math.inf, 0.0, math.nan, 1.0, math.inf, 0.0])
     torch.testing.assert_close(compute_function("exp", x), expected, rtol=0, atol=0, equal_nan=True)
+
+
+def round_to_grid(tensor: Tensor, dims: Sequence[int], bits: int) -> Tensor:
+    """Returns multiples of one step: 2**-bits of the power of two above the largest magnitude along `dims`.
+
+    Rounds to the nearest, ties to even (Rump, Ogita, Oishi 2008, SIAM J. Sci. Comput. 31, ExtractScalar).
+    """
+    shift = compute_shift(find_power(tensor, dims), bits)
+    return (tensor + shift).sub_(shift)
 
 
 @pytest.mark.parametrize("depth", [1, 512, 513, DEPTH])

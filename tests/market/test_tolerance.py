@@ -1,6 +1,6 @@
 """Near ballots agree, chains do not, and a threshold rests on enough honest runs or does not exist."""
 
-from dataclasses import replace
+import re
 from itertools import permutations
 
 import numpy as np
@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.features.tolerance import LEAST, RUNS, SHARE, Observation, calibrate_thresholds
+from gradmarket.market.features.tolerance import LEAST, RUNS, SHARE, Evidence
 from gradmarket.market.gradient.projection import Sketch, sketch_tensors
 from gradmarket.market.rules import voting
 from gradmarket.market.rules.verifiers import load_verifier, tolerance
 from gradmarket.market.rules.verifiers.tolerance import SketchBallot, compute_deviations, groups
-from gradmarket.market.terms import Hash, Plan, ReplicaId
+from gradmarket.market.terms import CalibrationState, Hash, Plan, ReplicaId
 
 SEED = Hash(b"w" * 32)
 ALLOWED = {("cpu", "cpu"): {"big": 1e-3, "small": 1e-3}, ("cpu", "gpu"): {"big": 2e-3, "small": 2e-3}}
@@ -123,32 +123,31 @@ def test_groups_part_the_revealed_and_no_two_members_are_over_twice_the_threshol
         assert all(max(compute_deviations(a, b).values()) <= 2e-3 * 1.01 for a in members for b in members)
 
 
-def seen(deviation: float, count: int = RUNS, codec: str = "fp32") -> list[Observation]:
+def evidence(deviation: float, runs: int = RUNS) -> Evidence:
+    """Of honest runs of which the last deviates most."""
     generator = np.random.default_rng(5)
-    largest = [*(deviation * generator.uniform(0.1, 0.9, count - 1)), deviation]
-    return [
-        Observation(f"task {number}", ("cpu", "gpu"), codec, {"big": float(value), "small": 1e-8})
-        for number, value in enumerate(largest)
-    ]
+    found = Evidence(0, {})
+    for value in [*(deviation * generator.uniform(0.1, 0.9, runs - 1)), deviation]:
+        found = found.and_run({"big": float(value), "small": 1e-8})
+    return found
 
 
 def test_a_threshold_is_ten_times_the_largest_seen_with_its_evidence() -> None:
-    found = calibrate_thresholds(seen(4e-7), "fp32")[("cpu", "gpu")]
+    found = evidence(4e-7)
     assert found.tau == pytest.approx({"big": 4e-6, "small": LEAST})
     assert found.runs == 59
     assert found.confidence >= 0.95
+    assert found.state == CalibrationState.CALIBRATED
 
 
-def test_too_few_runs_too_much_noise_or_another_codec_give_none() -> None:
-    with pytest.raises(JobRefused, match="58 honest runs of cpu and gpu"):
-        calibrate_thresholds(seen(1e-7, 58), "fp32")
-    with pytest.raises(JobRefused, match="1 honest runs"):
-        calibrate_thresholds([replace(observation, task="one") for observation in seen(1e-7)], "fp32")
-    with pytest.raises(JobRefused, match=r"big: .* over 5e-03"):
-        calibrate_thresholds(seen(5.1e-4), "fp32")
-    with pytest.raises(JobRefused, match="nan"):
-        calibrate_thresholds(seen(float("nan")), "fp32")
-    assert calibrate_thresholds(seen(1e-5, codec="int8"), "fp32") == {}
+def test_too_few_runs_or_too_much_noise_give_no_threshold() -> None:
+    assert evidence(1e-7, 58).state == CalibrationState.GATHERING
+    for deviation in (5.1e-4, float("nan")):
+        found = evidence(deviation)
+        assert found.state == CalibrationState.REFUSED
+        assert re.match(r"big: .* over 5e-03", found.excess)
+    with pytest.raises(JobRefused, match="differ in their tensors"):
+        evidence(1e-7).and_run({"big": 1e-7})
 
 
 def test_the_required_runs_are_the_fewest_for_95_percent() -> None:
@@ -157,12 +156,7 @@ def test_the_required_runs_are_the_fewest_for_95_percent() -> None:
 
 @given(st.floats(1e-9, 5e-4), st.floats(1, 2))
 def test_more_noise_never_gives_a_smaller_threshold(deviation: float, factor: float) -> None:
-    before = calibrate_thresholds(seen(deviation), "fp32")[("cpu", "gpu")].tau["big"]
-    try:
-        after = calibrate_thresholds(seen(deviation * factor), "fp32")[("cpu", "gpu")].tau["big"]
-    except JobRefused:
-        return
-    assert after >= before
+    assert evidence(deviation * factor).tau["big"] >= evidence(deviation).tau["big"]
 
 
 def test_the_verifiers_are_found_by_name() -> None:

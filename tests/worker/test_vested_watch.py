@@ -9,7 +9,7 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 from typer.testing import CliRunner
 
-from contracts import calls, claims, events, stakes
+from contracts import calls, claims, events
 from contracts.ledger import Ledger
 from contracts.stakes import CaseStage
 from contracts.transactions import execute_call, require_receipt
@@ -18,6 +18,7 @@ from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Amount, Hash, Units
 from gradmarket.market.wire.sign_in import ChainFacts
+from tests.kit.contract_calls import to_burn
 from tests.lanes import FULL
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.worker.test_watchtower import EARNED, Scene, list_event_names
@@ -150,7 +151,7 @@ def test_a_watcher_saves_nothing_of_what_validators_burnt(scene: VestedScene) ->
     scene.pass_time(WINDOW + 60)
     done = scene.watch()
     assert (done.exit_code, scene.paid()) == (0, EARNED - VEST), done.output
-    assert stakes.to_burn(scene.ledger) == VEST
+    assert to_burn(scene.ledger) == VEST
 
 
 @FULL

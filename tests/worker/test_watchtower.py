@@ -24,6 +24,7 @@ from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Amount, Hash, JobId, Units
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.chain_errors import ContractRefused
+from tests.kit.contract_calls import release_for
 from tests.lanes import FULL, leave_to_full
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.patience import wait_until
@@ -190,7 +191,7 @@ def test_a_watcher_s_export_moves_no_money_elsewhere_and_takes_no_stake(scene: S
     own = address_of(thief)
     stolen = [
         calls.set_payout_for(place, Payout(scene.me, own, 0), mandate),
-        calls.release_for(place, Release(scene.job.id, scene.me, Units(0), 0), mandate),
+        release_for(place, Release(scene.job.id, scene.me, Units(0), 0), mandate),
         calls.redeem(place, Voucher(scene.job.id, own, Units(EARNED)), account.signature),
         calls.redeem(place, Voucher(scene.job.id, scene.me, Units(EARNED + 1)), account.signature),
         calls.leave_job(place, scene.job.id),

@@ -8,8 +8,7 @@ factor of ten comes on top. Lies deviate far more (docs/results/tolerance.md): t
 by 10^-2. Where honest noise would need a threshold over 5 * 10^-3, no threshold separates them: the job is refused.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +17,6 @@ import numpy as np
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.payload_layout import Layout
 from gradmarket.market.job_fields import JobFields
-from gradmarket.market.rules.verifiers.tolerance import Classes
 from gradmarket.market.terms import CalibrationState
 from gradmarket.market.wire import SKETCH_TENSORS
 
@@ -51,17 +49,6 @@ RUNS: Final = 59
 SHARE: Final = 0.95
 APART: Final = 2.0
 """The largest deviation of two finite tensors: that of opposite ones of equal length."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """One task computed honestly in two classes, or twice in one; both answers decoded from `codec`."""
-
-    task: str
-    """Each task counts as one run: rounding by a codec has the same effect on it under every seed."""
-    classes: Classes
-    codec: str
-    deviations: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,29 +88,3 @@ class Evidence:
         within = {name: APART if np.isnan(value) else min(APART, float(value)) for name, value in deviations.items()}
         largest = {name: max(value, self.largest.get(name, 0.0)) for name, value in within.items()}
         return Evidence(self.runs + 1, largest)
-
-
-def calibrate_thresholds(observations: Iterable[Observation], codec: str) -> dict[Classes, Evidence]:
-    """Returns the evidence for every pair of classes observed under `codec`.
-
-    Raises JobRefused where a pair has too few runs, or a tensor's threshold would exceed 5 * 10^-3.
-    """
-    by_pair: defaultdict[Classes, list[Observation]] = defaultdict(list)
-    for observation in observations:
-        if observation.codec == codec:
-            by_pair[observation.classes].append(observation)
-    return {classes: _build_evidence(classes, seen) for classes, seen in sorted(by_pair.items())}
-
-
-def _build_evidence(classes: Classes, seen: list[Observation]) -> Evidence:
-    pair = " and ".join(classes)
-    runs = len({observation.task for observation in seen})
-    if runs < RUNS:
-        raise JobRefused("verifier", f"{runs} honest runs of {pair}: a threshold needs {RUNS}")
-    if any(observation.deviations.keys() != seen[0].deviations.keys() for observation in seen):
-        raise JobRefused("verifier", f"honest runs of {pair} differ in their tensors")
-    largest = {name: float(np.max([run.deviations[name] for run in seen])) for name in seen[0].deviations}
-    evidence = Evidence(runs, largest)
-    if evidence.excess:
-        raise JobRefused("verifier", f"honest runs of {pair} need a threshold of {evidence.excess}")
-    return evidence

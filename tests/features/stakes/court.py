@@ -7,7 +7,7 @@ from typing import Any, Self
 from eth_keys.datatypes import PrivateKey
 from sqlalchemy import select
 
-from contracts import calls, stakes
+from contracts import calls
 from contracts.ledger import Ledger
 from contracts.rpc import call_json_rpc
 from contracts.transactions import execute_call, require_receipt
@@ -20,6 +20,7 @@ from requester.features.stakes.accusations import Accusation
 from requester.features.vesting import VestingFeature
 from requester.store.tables import Job, Replica, Task, Transaction
 from tests.chain.chain_fixture import ChainFixture
+from tests.kit.contract_calls import to_burn
 from tests.onchain import NewKey, with_money
 
 BOND = 5
@@ -56,7 +57,7 @@ class Court:
 
     @property
     def burnt(self) -> int:
-        return stakes.to_burn(self.ledger)
+        return to_burn(self.ledger)
 
     @property
     def state(self) -> AccusationState:

@@ -19,6 +19,7 @@ from requester.features.vesting import VestingFeature
 from requester.store.tables import Job, JobEvent
 from tests.chain.chain_fixture import PRICE
 from tests.features.stakes.court import BOND, Court
+from tests.kit.contract_calls import to_burn
 from tests.lanes import FULL
 from tests.onchain import HOUR, NewKey, with_money
 
@@ -149,7 +150,7 @@ def test_where_a_case_of_a_worker_failed_its_later_pay_costs_no_further_bond(cou
     court.audit_fails(first=1)
     assert court.states() == [AccusationState.ACQUITTED, AccusationState.VOID]
     assert len(court.sent("accuse")) == 1
-    assert stakes.to_burn(court.ledger) == BOND
+    assert to_burn(court.ledger) == BOND
 
 
 @FULL
