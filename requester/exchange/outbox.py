@@ -1,8 +1,9 @@
 """Composes poll answers from a worker's news: leases, opened waves, uploads, verdicts and vouchers."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import lifecycle
@@ -28,6 +29,7 @@ from requester.exchange import payload_upload
 from requester.exchange.payload_upload import Delivery
 from requester.store import jobs, unheard
 from requester.store.answer_kind import explanation_of
+from requester.store.in_hand import TaskInHand
 from requester.store.tables import Account, Job, Replica, Task, Wave
 from requester.store.unheard import Held
 from requester.store.work import RowReader
@@ -100,10 +102,17 @@ def all_over(answer: PollAnswer) -> bool:
 
 
 def build_poll_answers(
-    context: Context, reader: RowReader, polls: Sequence[Poll], held: defaultdict[Address, Held], now: float
+    context: Context,
+    reader: RowReader,
+    polls: Sequence[Poll],
+    held: defaultdict[Address, Held],
+    now: float,
+    hands: Mapping[str, TaskInHand] = MappingProxyType({}),
 ) -> list[PollAnswer]:
+    """Returns each worker's news, in the order of the polls; `hands`: by id, tasks that the transaction has in hand."""
     revealing = [pair for each in held.values() for pair in each if pair[1].state == TaskState.REVEALING]
-    waves = _load_opened_waves(reader, [pair for pair in revealing if pair[0].state == ReplicaState.COMMITTED])
+    opened = [pair for pair in revealing if pair[0].state == ReplicaState.COMMITTED]
+    waves = _load_opened_waves(reader, opened, hands)
     paid = [(job, poll.worker) for poll in polls for job in _paid_in(poll, held[poll.worker])]
     rows = unheard.list_voucher_accounts(reader, paid)
     vouchers: Vouchers = {(JobId(row.job_id), row.worker): build_signed_voucher(row, number) for row, number in rows}
@@ -183,12 +192,15 @@ def _build_upload_request(
     return UploadRequest(replica=ReplicaId(replica.id), seconds=seconds, door=door, in_parts=in_parts)
 
 
-def _load_opened_waves(reader: RowReader, opened: Held) -> dict[str, WaveOpened]:
+def _load_opened_waves(reader: RowReader, opened: Held, hands: Mapping[str, TaskInHand]) -> dict[str, WaveOpened]:
     """Returns the opened wave of each replica, with all its commitments."""
     if not opened:
         return {}
-    closed = unheard.closed_waves(reader, [task.id for _, task in opened])
+    known = [hands[key] for key in {task.id for _, task in opened} & hands.keys()]
+    closed = [(hand.wave, hand.list_commitments()) for hand in known if hand.wave is not None]
     waves = {(wave.task_id, wave.number): (wave, members) for wave, members in closed}
+    if missing := {task.id for _, task in opened if (task.id, task.wave) not in waves}:
+        waves |= {(wave.task_id, wave.number): (wave, own) for wave, own in unheard.closed_waves(reader, missing)}
     return {replica.id: _build_opened_wave(replica, *waves[task.id, task.wave]) for replica, task in opened}
 
 

@@ -24,7 +24,7 @@ from requester.moves import blob_cleanup, judging, waves
 from requester.notifier import worker_topic
 from requester.store import accounts, in_hand, unheard
 from requester.store.in_hand import ReplicaInHand, TaskInHand
-from requester.store.locks import locked_workers, retry_on_conflict
+from requester.store.locks import retry_on_conflict
 from requester.store.tables import Worker
 from requester.store.unheard import Held
 from requester.store.work import Work
@@ -32,6 +32,8 @@ from requester.store.workers import HERE_S, LIVE_S
 
 SEEN_S: Final = 5.0
 """Seconds after which a poll that changes nothing else is recorded again; far less than a worker may be silent."""
+UNWRITTEN: Final = 0.25
+"""Part of a wait by which a busy worker's end of asking may lag behind: its row is not written for less."""
 
 
 def handle_polls(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
@@ -55,11 +57,11 @@ def _handle_polls_in_tx(context: Context, polls: Sequence[Poll]) -> tuple[list[P
         named = [item.replica for poll in polls for item in poll.items]
         own = in_hand.of_replicas(work, addresses, named, to_pay=bool(deliveries))
         payees = acceptance.list_payees(deliveries, own)
-        locked = locked_workers(work, addresses | acceptance.list_newcomers(payees, own))
-        intake = _Intake(context, work, own, {worker.address: worker for worker in locked})
+        locked = accounts.lock_with_money(work, addresses | acceptance.list_newcomers(payees, own))
+        intake = _Intake(context, work, own, {address: row.Worker for address, row in locked.items()})
         locked_accounts = acceptance.lock_payee_accounts(work, payees)
         held = unheard.load_held_replicas(work, addresses)
-        refusals = [_take_in(intake, held, poll, now) for poll in polls]
+        refusals = [_take_in(intake, held, poll) for poll in polls]
         waves.handle_commitments(context, work, intake.committed.values())
         judging.judge_tasks(context, work, intake.revealed.values())
         late = acceptance.record_deliveries(context, work, own, locked_accounts, deliveries) if deliveries else {}
@@ -67,10 +69,14 @@ def _handle_polls_in_tx(context: Context, polls: Sequence[Poll]) -> tuple[list[P
             _record_capacity(intake, held[poll.worker], poll, now)
         work.write_alike(intake.workers.values(), "seen_at", "capacity", "asking_until")
         # a draw costs more than a poll: a worker without reserved money that polls again waits for the next sweep
-        if intake.asking and (accounts.mark_staying(work, intake.asking) or intake.begun):
+        money = [locked[address] for address in intake.asking]
+        if intake.begun or any(row.covered and (row.open or work.shared) for row in money):  # others may open tasks now
             work.notify("assign")
         work.flush()
-        answers = outbox.build_poll_answers(context, work, polls, held, now)
+        if any(row.leaving for row in money):
+            accounts.mark_staying(work, intake.asking)
+        hands = {known.hand.task.id: known.hand for known in own.values()}
+        answers = outbox.build_poll_answers(context, work, polls, held, now, hands)
         work.topics.difference_update(map(worker_topic, addresses))  # their news is in the answers
         unused = acceptance.list_unused_payloads(deliveries, own)
     for poll, refused in zip(polls, refusals, strict=True):
@@ -115,13 +121,11 @@ class _Intake:
         return refusals
 
 
-def _take_in(intake: _Intake, held: defaultdict[Address, Held], poll: Poll, now: float) -> list[RefusedItem]:
+def _take_in(intake: _Intake, held: defaultdict[Address, Held], poll: Poll) -> list[RefusedItem]:
     """Takes one poll; returns its refused items."""
     address, request, work = poll.worker, poll.request, intake.work
     held[address], lost = _with_forgotten(work, poll, held[address])
     worker = intake.workers[address]
-    if request.capacity or now - worker.seen_at > SEEN_S:  # the row of a worker that asks is written anyway
-        worker.seen_at = now
     worker.determinism_class, worker.memory = request.determinism_class, request.memory
     worker.jobs, worker.least_price = list(request.jobs), request.min_price
     worker.least_prices = {str(job): units for job, units in request.min_prices.items()}
@@ -159,12 +163,15 @@ def _record_capacity(intake: _Intake, held: Held, poll: Poll, now: float) -> Non
     worker.capacity = (
         0 if request.leaving else max(0, request.capacity - unpaid - unjudged - _unheard_leases(held, request))
     )
+    if worker.capacity or now - worker.seen_at > SEEN_S:  # the row of a worker that asks is written anyway
+        worker.seen_at = now
     if worker.capacity:
         intake.begun |= worker.asking_until < now - HERE_S
         intake.asking.append(poll.worker)
     if worker.capacity or held:  # a worker that waits with work in hand may ask besides by a poll that does not wait
-        until = now + min(request.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
-        worker.asking_until = max(worker.asking_until, until)
+        wait_s = min(request.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
+        if worker.capacity or now + (1.0 - UNWRITTEN) * wait_s > worker.asking_until:
+            worker.asking_until = max(worker.asking_until, now + wait_s)
 
 
 def build_refused_item(replica: ReplicaId, error: MarketError) -> RefusedItem:

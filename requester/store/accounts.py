@@ -1,13 +1,14 @@
 """Queries about the accounts of workers in jobs."""
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from sqlalchemy import bindparam, exists, select, update
 
 from gradmarket.market.terms import Address, JobState, TaskState
 from requester.store.among import is_in_bound_list
-from requester.store.tables import Account, Job, Task
+from requester.store.locks import LOCKED_WORKERS
+from requester.store.tables import Account, Job, Task, Worker
 from requester.store.work import RowReader, Work
 
 
@@ -32,23 +33,25 @@ def mark_leaving(work: Work, worker: Address) -> None:
     work.connection().execute(_LEAVE, {"of": worker})
 
 
-def mark_staying(work: Work, workers: Sequence[Address]) -> bool:
-    """Marks workers that ask for work again as not leaving; returns whether a draw may find something for them.
+def mark_staying(work: Work, workers: Sequence[Address]) -> None:
+    """Marks workers that ask for work again as not leaving."""
+    work.connection().execute(_STAY, {"workers": workers})
 
-    One of them must have money reserved in any job beyond its earnings there. Unless other transactions open tasks
-    meanwhile, a task must be open, too.
+
+def lock_with_money(work: Work, workers: Iterable[Address]) -> Mapping[Address, Any]:
+    """Returns rows by address: the `Worker`, locked like locks.locked_workers, and facts of this moment: whether a job
+    counts it as `leaving`, has money reserved for it beyond its earnings (`covered`), and whether a task is `open`.
     """
-    leaving, covered, open_ = work.session.execute(_ASKING, {"workers": workers}).one()
-    if leaving:
-        work.connection().execute(_STAY, {"workers": workers})
-    return bool(covered and (open_ or work.shared))
+    return {row.Worker.address: row for row in work.session.execute(_WITH_MONEY, {"workers": workers})}
 
 
 _THEIRS: Final = is_in_bound_list(Account.worker, "workers")
-_ASKING: Final = select(
-    exists().where(_THEIRS, Account.leaving.is_(True)),
-    exists().where(_THEIRS, Account.reserved > Account.earned),
-    exists().where(Task.state == TaskState.OPEN, Job.id == Task.job_id, Job.state == JobState.RUNNING),
+_ITS_OWN: Final = Account.worker == Worker.address
+_OPEN: Final = exists().where(Task.state == TaskState.OPEN, Job.id == Task.job_id, Job.state == JobState.RUNNING)
+_WITH_MONEY: Final = LOCKED_WORKERS.add_columns(
+    exists().where(_ITS_OWN, Account.leaving.is_(True)).label("leaving"),
+    exists().where(_ITS_OWN, Account.reserved > Account.earned).label("covered"),
+    select(_OPEN).scalar_subquery().label("open"),
 )
 _LEAVE: Final = update(Account).where(Account.worker == bindparam("of")).values(leaving=True)
 _STAY: Final = update(Account).where(_THEIRS, Account.leaving.is_(True)).values(leaving=False)

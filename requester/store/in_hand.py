@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import and_, select
 from sqlalchemy.orm import defer
 
-from gradmarket.market.terms import Hash, ReplicaState
+from gradmarket.market.terms import Address, Hash, ReplicaState
 from requester.store.among import is_in_bound_list
 from requester.store.locks import LockedTasks, claimed_task
 from requester.store.tables import Job, Replica, Round, Task, Wave, Worker
@@ -29,6 +29,11 @@ class TaskInHand:
 
     def in_state(self, *states: ReplicaState) -> list[Replica]:
         return [replica for replica in self.replicas if replica.state in states]
+
+    def list_commitments(self) -> list[tuple[Address, Hash]]:
+        """Returns the current wave's commitments: pairs of a worker and its sealed answer."""
+        members = (replica for replica in self.replicas if replica.wave == self.task.wave)
+        return [(replica.worker, Hash(replica.sealed)) for replica in members if replica.sealed is not None]
 
     @property
     def wave_seed(self) -> Hash:

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Final, ParamSpec, TypeVar
 
-from sqlalchemy import ColumnElement, Select, bindparam, func, select
+from sqlalchemy import ColumnElement, Select, bindparam, func, select, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import defer
 from sqlalchemy.orm.exc import StaleDataError
 
 from requester.store.among import is_in_bound_list
@@ -70,31 +71,32 @@ def locked_tasks(work: Work, tasks: Select[Task]) -> Sequence[Task]:
 
 def locked_workers(work: Work, addresses: Iterable[str]) -> Sequence[Worker]:
     """Returns several workers as they are now, locked in order of their addresses."""
-    return work.session.scalars(_WORKERS, {"workers": addresses}).all()
+    return work.session.scalars(LOCKED_WORKERS, {"workers": addresses}).all()
 
 
-_WORKERS: Final = _populate_existing(
+LOCKED_WORKERS: Final = _populate_existing(
     select(Worker)
     .where(is_in_bound_list(Worker.address, "workers"))
     .order_by(Worker.address)
-    .with_for_update(key_share=True)
+    .with_for_update(key_share=True, of=Worker)
 )
 
 
 class LockedTasks:
-    """A query for tasks of any jobs, which locks them and, as `claimed_task` does, their jobs; it is built once."""
+    """A query for tasks of any jobs, which locks their jobs as `claimed_task` does, then them; it is built once."""
 
     def __init__(self, tasks: Select[Task]) -> None:
-        its_jobs = select(Job).where(Job.id.in_(tasks.with_only_columns(Task.job_id))).order_by(Job.id)
-        self._jobs = _populate_existing(its_jobs.with_for_update(read=True))
-        self._tasks = in_order(tasks)
-        self._both = self._tasks.join(Job, Job.id == Task.job_id).add_columns(Job)
+        ordered = tasks.order_by(Task.job_id, Task.round, Task.index, Task.attempt)
+        both = ordered.join(Job, Job.id == Task.job_id).add_columns(Job).options(defer(Job.spec))
+        locked = both.with_for_update(read=True, of=Job).suffix_with(_THEN_TASKS, dialect="postgresql")
+        self._both = locked.execution_options(populate_existing=True)
 
     def __call__(self, work: Work, **named: Iterable[str]) -> list[tuple[Task, Job]]:
-        if not is_shared(work.session.get_bind()):
-            return [(task, job) for task, job in work.session.execute(self._both, named)]
-        jobs = {job.id: job for job in work.session.scalars(self._jobs, named)}
-        return [(task, jobs[task.job_id]) for task in work.session.scalars(self._tasks, named)]
+        return [(task, job) for task, job in work.session.execute(self._both, named)]
+
+
+_THEN_TASKS: Final = text("FOR NO KEY UPDATE OF tasks")
+"""A row's locks are taken in the order in which they are written."""
 
 
 def held_tasks(work: Work, tasks: Select[Task]) -> Sequence[Task]:

@@ -476,7 +476,7 @@ def test_a_busy_worker_in_a_waiting_poll_may_ask_in_a_short_one(new_market) -> N
     workers = [market.worker(), market.worker()]
     market.gather()
     busy, idle = sorted(workers, key=lambda worker: not worker.held)
-    market.lapse(5.0)
+    market.lapse(10.0)
     busy.send_poll(capacity=0, wait_s=20.0)
     idle.send_poll(capacity=0, wait_s=20.0)
     until = market.clock() + 20.0

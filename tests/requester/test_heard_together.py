@@ -159,8 +159,8 @@ def locking(market: MarketFixture) -> Iterator[list[str]]:
     tables, engine = list[str](), market.context.sessions.kw["bind"]
 
     def record_lock(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        if locked := re.search(r"FROM (\w+).*FOR NO KEY UPDATE", statement, re.DOTALL):
-            tables.append(locked[1])
+        if locked := re.search(r"(?s:FROM (\w+).*)FOR NO KEY UPDATE(?: OF (\w+))?", statement):
+            tables.append(locked[2] or locked[1])
 
     event.listen(engine, "before_cursor_execute", record_lock)
     try:
