@@ -45,14 +45,14 @@ class Need:
     most: int = ANY_NUMBER
     waited_for: bool = False
 
-    def compute_top_up(self, price: Units, ahead: int) -> Units:
+    def compute_top_up(self, price: Units, ahead: int, beside: bool = False) -> Units:
         """Returns the amount to reserve: nothing for work that the worker can no longer be given.
 
         An audit's award beyond its reservation is no such work: it is earned.
         """
         money = self.standing
         left = max(0, self.most * price + money.earned + money.in_flight - money.reserved)
-        return Units(min(top_up(self.standing, price, ahead), left))
+        return Units(min(top_up(self.standing, price, ahead, beside), left))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +83,16 @@ def plan_reservations(needs: Sequence[Need], free: Units, price: Units, most: in
     """Returns the workers and amounts to reserve, at most `free` together; where that is too little, one gradient each
     in turn.
 
-    Workers that could not take a single task now come first; among them those that an open task waits for, and then
-    those that have earned before.
+    Where one is due, those that soon will be share its transaction. Workers that could not take a single task now come
+    first; among them those that an open task waits for, and then those that have earned before.
     """
     ahead = compute_headroom(free, price, len(needs), most)
     order = sorted(
         needs,
         key=lambda one: (one.standing.uncommitted >= price, not one.waited_for, not one.standing.earned, one.worker),
     )
-    amounts = {need.worker: need.compute_top_up(price, ahead) for need in order}
+    any_due = any(need.compute_top_up(price, ahead) for need in order)
+    amounts = {need.worker: need.compute_top_up(price, ahead, beside=any_due) for need in order}
     if sum(amounts.values()) <= free:
         return [(worker, units) for worker, units in amounts.items() if units]
     counts = dict.fromkeys(amounts, 0)
@@ -169,7 +170,7 @@ def _load_reservation_case(chain: ChainContext, reader: RowReader, job: Job) -> 
     theirs = sorted({*topped_up, *newcomers.next_covered(reader, job, now)})
     standings = workers.standings_of(reader, job, theirs)
     ahead = 1 if locked >= allowance else chain.policy.reserve_ahead
-    short = [worker for worker in theirs if top_up(standings.get(worker, NOTHING), price, ahead)]
+    short = [worker for worker in theirs if top_up(standings.get(worker, NOTHING), price, ahead, beside=True)]
     places = newcomers.count_places_left(reader, job, short, ahead, now) if short else {}
     needs = list[Need]()
     for worker in theirs:

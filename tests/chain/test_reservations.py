@@ -81,6 +81,14 @@ def test_a_reservation_half_unused_is_not_topped_up() -> None:
     assert plan_reservations([need(1, 149, 100)], Units(10**6), Units(PRICE), AHEAD) != []
 
 
+def test_workers_that_are_soon_due_share_the_transaction_of_one_that_is() -> None:
+    soon, later = need(1, 160, 100), need(2, 170, 100)
+    assert plan_reservations([soon, later], Units(10**6), Units(PRICE), AHEAD) == []
+    due = need(3, 100, 100)
+    rows = dict(plan_reservations([soon, later, due], Units(10**6), Units(PRICE), AHEAD))
+    assert rows == {due.worker: 100, soon.worker: 40}
+
+
 def test_less_lies_ahead_as_the_escrow_runs_out() -> None:
     assert compute_headroom(Units(10**6), Units(PRICE), 5, AHEAD) == AHEAD
     assert compute_headroom(Units(1_000), Units(PRICE), 5, AHEAD) == 5

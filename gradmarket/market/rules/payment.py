@@ -51,9 +51,9 @@ AHEAD_OF_WAITING: Final = 4
 """Most gradients reserved ahead for a worker whose pay waits for a test."""
 
 
-def top_up(standing: AccountStanding, price: Units, ahead: int) -> Units:
+def top_up(standing: AccountStanding, price: Units, ahead: int, beside: bool = False) -> Units:
     """Returns the units to reserve so that `ahead` further gradients are covered; 0 while at least half of that is
-    covered.
+    covered, or three quarters where others are reserved for anyway (`beside`).
 
     One gradient is reserved for a worker that has earned nothing, else as many as it earned: a worker that leaves locks
     no more than it delivered.
@@ -61,7 +61,7 @@ def top_up(standing: AccountStanding, price: Units, ahead: int) -> Units:
     waiting = standing.waiting // price
     delivered = standing.earned // price - waiting + min(AHEAD_OF_WAITING, waiting)
     gradients = max(1, min(ahead, delivered))
-    if standing.uncommitted >= price * max(1, gradients // 2):
+    if standing.uncommitted >= price * max(1, 3 * gradients // 4 if beside else gradients // 2):
         return Units(0)
     return Units(price * gradients - standing.uncommitted)
 
