@@ -24,7 +24,7 @@ from benchmarks.trust.attacks import QUIET
 from benchmarks.trust.defences import VOTES, Crew, Decided, Defence, agreed
 from benchmarks.trust.run import Run, Setting
 from benchmarks.trust.workloads import Trained
-from gradmarket.market.features.audits import auditing, class_checks, long_answers
+from gradmarket.market.features.audits import auditing, class_checks
 from gradmarket.market.gradient.arrays import Tensors
 from gradmarket.market.gradient.round_merge import MergedAnswer
 from gradmarket.market.rules import assignment, secrets
@@ -138,7 +138,7 @@ class Replayed(Run):
     def _order_long_audits(self, number: int) -> None:
         tasks = {task_id: self._tasks[number, int(task_id)] for task_id in map(str, range(self.setting.workers))}
         norms = {task_id: self._norm(task.answer) for task_id, task in tasks.items()}
-        for task_id in long_answers.list_long_answers(norms):
+        for task_id in auditing.list_long_answers(norms):
             tasks[task_id].due |= not tasks[task_id].audited
 
     def _accept(self, shared: Crew, attack: str | None, number: int, index: int, honest: Sequence[Tensors]) -> Task:

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from gradmarket.market.admissible import list_differences
-from gradmarket.market.features.evaluations import find_best_round
 from gradmarket.market.job import JobSpec
+from requester.features.evaluations import find_best_round
 from requester.features.labels import Labels
 
 JOB = {

@@ -14,7 +14,6 @@ from requester.features.audits import (
     audit_routes,
     audit_rows,
     audited_classes,
-    long_audits,
     own_auditor,
     referrals,
     rollback,
@@ -116,7 +115,7 @@ class AuditsFeature(Feature):
     claimed_tables = (Audit,)
 
     def watch_merge(self, _reader: RowReader, job: Job, used: Sequence[Task]) -> MergeWatch | None:
-        return long_audits.watch_lengths(job, used)
+        return audit_draws.watch_lengths(job, used)
 
     def round_closed(self, work: Work, job: Job, row: Round, now: float) -> None:
         if is_reviewed(job):

@@ -8,12 +8,14 @@ from gradmarket.market.rules import assignment, secrets
 from gradmarket.market.rules.strikes import BARRED_S
 from gradmarket.market.terms import AuditState, Digest, Hash, ReplicaState
 from gradmarket.market.wire.poll import hash_of
-from requester.features.audits import copies
+from requester.feature import MergeWatch
+from requester.features.audits import audit_rows, copies
 from requester.features.audits.audit_kind import audit_kinds_of
 from requester.features.audits.audit_tables import Audit
 from requester.store import jobs, strikes
 from requester.store.in_hand import TaskInHand
-from requester.store.tables import Job, Task
+from requester.store.review import is_reviewed
+from requester.store.tables import Job, Round, Task
 from requester.store.work import Work
 from requester.store.workers import build_party
 
@@ -22,6 +24,7 @@ UNPROVEN: Final = "its determinism class is not proven in this job yet"
 SUSPECT: Final = "its answer diverged"
 REFUTED: Final = f"{SUSPECT}, and the auditor's own did not"
 REOPENED: Final = "another audit failed"
+LONG: Final = "it is far longer than its round's others"
 
 
 def draw_audit(work: Work, hand: TaskInHand, leaves: Sequence[Hash], now: float) -> None:
@@ -113,3 +116,24 @@ def create_audit(work: Work, task: Task, rate: float, reason: str, now: float) -
     work.add(audit)
     work.flush()
     return audit
+
+
+class LengthWatch(MergeWatch):
+    """`tasks`: those of the merge whose answers are long."""
+
+    def __init__(self, tasks: Sequence[str]) -> None:
+        self._tasks = tasks
+
+    def close(self, work: Work, job: Job, row: Round, now: float) -> None:
+        unaudited = jobs.load_spec(job).unaudited_plans
+        for task in audit_rows.lock_unaudited_tasks(work, self._tasks) if job.ended_at is None else ():
+            if task.plan not in unaudited:
+                create_audit(work, task, 1.0, LONG, now)
+
+
+def watch_lengths(job: Job, used: Sequence[Task]) -> LengthWatch | None:
+    """Returns the watch of a merge that has long answers. No audit of a scored job proves that an answer is wrong."""
+    if not is_reviewed(job) or jobs.load_spec(job).verifier.scored:
+        return None
+    found = auditing.list_long_answers({task.id: task.norm for task in used if task.norm is not None})
+    return LengthWatch(found) if found else None

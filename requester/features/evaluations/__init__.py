@@ -4,11 +4,10 @@ Metrics are checked before the job is paid for, so that no rule waits for one th
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from gradmarket.market.errors import JobRefused, OutOfMemory, Refused, RunnerFailed, RunnerTimeout
-from gradmarket.market.features.evaluations import find_best_round
 from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import DocumentModel, Evaluation
@@ -191,3 +190,21 @@ class EvaluationsFeature(Feature):
 
     def rounds_undone(self, context: Context, work: Work, job: Job, first: int, now: float) -> None:
         choose_best_again(context, work, job)
+
+
+def find_best_round(
+    metric: str, rounds: Iterable[tuple[int, Mapping[str, float]]], better: metric_names.Better | None = None
+) -> int | None:
+    """Returns the round with the best value, the earliest of equal ones; None where none was measured.
+
+    By the loss where no round has the metric; `better` is of the metric.
+    """
+    measured = sorted(rounds, key=lambda pair: pair[0])
+    by = metric_names.choose_metric(metric, (metrics for _, metrics in measured))
+    way = better if by == metric else None
+    best: tuple[int, float] | None = None
+    for number, metrics in measured:
+        value = metrics.get(by)
+        if value is not None and value == value and (best is None or metric_names.is_better(by, value, best[1], way)):
+            best = number, value
+    return None if best is None else best[0]

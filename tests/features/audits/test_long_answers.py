@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gradmarket.market.features.audits.long_answers import LONGEST, list_long_answers
+from gradmarket.market.features.audits.auditing import LONGEST, list_long_answers
 from gradmarket.market.terms import AuditState, JobState
-from requester.features.audits.long_audits import LONG
+from requester.features.audits.audit_draws import LONG
 from requester.store.tables import Reputation
 from tests.kit.behaviour import HONEST, Behaviour, scaled
 from tests.requester.books import check_books

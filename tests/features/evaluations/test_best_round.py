@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gradmarket.market.features.evaluations import find_best_round
 from gradmarket.market.terms import Digest, JobState
 from requester.features import evaluations
+from requester.features.evaluations import find_best_round
 from tests.lanes import FULL
 from tests.requester.conftest import NewMarket
 from tests.requester.market_fixture import MarketFixture

@@ -17,13 +17,16 @@ operator's next `window` accepted tasks, (1 - p)^window of the lies of a worker 
 """
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Final
 
 from gradmarket.market.terms import Hash, domain_hash
 
 WHOLE: Final = 2**256
+LONGEST: Final = 4.0
+"""Times the median of a round's norms. A merged answer longer than that is audited."""
 
 
 def is_audit_drawn(link: Hash, offer: Hash, root: Hash, rate: float) -> bool:
@@ -87,3 +90,15 @@ def compute_deterring_rate(saved: float, benefit: float, at_risk: float) -> floa
     "Incentivizing outsourced computation".)
     """
     return (saved + benefit) / at_risk if at_risk > 0.0 else math.inf
+
+
+def list_long_answers(norms: Mapping[str, float]) -> list[str]:
+    """Returns the tasks whose answers are audited for certain: far longer than the round's others; of two none is.
+
+    `norms`: the L2 norms of a round's merged gradients, by task. `norm_bound` has to admit every honest gradient of a
+    job, so that a lie may be a thousand times as long as the others of its round. A few of these, never drawn for an
+    audit, would spoil the model for good. Where the workers are honest, the longest gradient of a round is rarely four
+    times as long as half of them.
+    """
+    usual = median(norms.values()) if norms else 0.0
+    return [task for task, norm in norms.items() if norm > LONGEST * usual]
