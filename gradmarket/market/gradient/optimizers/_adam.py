@@ -5,6 +5,7 @@ m <- m + (1 - beta1) * (g - m);       v <- beta2 * v + (1 - beta2) * g^2
 
 import math
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 from pydantic import Field
@@ -12,8 +13,10 @@ from pydantic import Field
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
-from gradmarket.market.gradient.optimizers import Kernel, Memory, apply_kernel, check_gradient, read_memory_array
+from gradmarket.market.gradient.optimizers import Kernel, Memory
+from gradmarket.market.gradient.optimizers._tensor_steps import build_zeros, step_tensors
 
+MOMENTS: Final = ("first", "second")
 Answer = Callable[[Vector, Vector, Vector], Vector]
 """Maps (p, m, sqrt(v / (1 - beta2^t)) + epsilon) to the optimizer's result, elementwise; all float32."""
 
@@ -34,10 +37,7 @@ def start(parameters: Tensors, settings: Settings) -> Memory:  # noqa: ARG001
 
     `first/<name>` and `second/<name>` are the moments of each parameter's gradient, `steps` is a scalar int64.
     """
-    memory: Memory = {"steps": np.zeros((), np.int64)}
-    for name, parameter in parameters.items():
-        memory |= {f"{moment}/{name}": np.zeros_like(parameter) for moment in ("first", "second")}
-    return memory
+    return {"steps": np.zeros((), np.int64), **build_zeros(parameters, MOMENTS)}
 
 
 def update_moments(
@@ -48,16 +48,13 @@ def update_moments(
     answer_of: Callable[[str, int], Answer],
 ) -> tuple[dict[str, Vector], Memory]:
     """Returns for each parameter the result of `answer_of(name, steps)`, and the memory after the step."""
-    check_gradient(parameters, gradient)
     steps = steps_of(memory) + 1
-    answers: dict[str, Vector] = {}
-    kept: Memory = {"steps": np.array(steps, np.int64)}
-    for name, parameter in parameters.items():
-        first, second = f"first/{name}", f"second/{name}"
-        before = read_memory_array(memory, first, parameter), read_memory_array(memory, second, parameter)
-        kernel = _build_moment_kernel(answer_of(name, steps), steps, settings)
-        answers[name], kept[first], kept[second] = apply_kernel(kernel, 3, parameter, gradient[name], *before)
-    return answers, kept
+
+    def kernel_of(name: str) -> Kernel:
+        return _build_moment_kernel(answer_of(name, steps), steps, settings)
+
+    answers, kept = step_tensors(parameters, gradient, memory, MOMENTS, kernel_of)
+    return answers, {"steps": np.array(steps, np.int64), **kept}
 
 
 def _build_moment_kernel(answer: Answer, steps: int, settings: Settings) -> Kernel:

@@ -12,7 +12,8 @@ from pydantic import Field
 
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
-from gradmarket.market.gradient.optimizers import Kernel, Memory, apply_kernel, check_gradient, read_memory_array
+from gradmarket.market.gradient.optimizers import Kernel, Memory
+from gradmarket.market.gradient.optimizers._tensor_steps import step_tensors
 
 ELEMENTWISE: Final = True
 
@@ -33,15 +34,10 @@ def start(parameters: Tensors, settings: Settings) -> Memory:
 def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
-    check_gradient(parameters, gradient)
-    moved: dict[str, Vector] = {}
-    kept: Memory = {}
-    for name, parameter in parameters.items():
-        key, kernel = f"squares/{name}", _build_adagrad_kernel(lr, settings.choose_weight_decay(name), settings.epsilon)
-        moved[name], kept[key] = apply_kernel(
-            kernel, 2, parameter, gradient[name], read_memory_array(memory, key, parameter)
-        )
-    return moved, kept
+    def kernel_of(name: str) -> Kernel:
+        return _build_adagrad_kernel(lr, settings.choose_weight_decay(name), settings.epsilon)
+
+    return step_tensors(parameters, gradient, memory, ["squares"], kernel_of)
 
 
 def _build_adagrad_kernel(lr: float, decay: float, least: float) -> Kernel:

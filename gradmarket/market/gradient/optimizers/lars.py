@@ -16,7 +16,8 @@ from pydantic import Field
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.norm import compute_norm
-from gradmarket.market.gradient.optimizers import Kernel, Memory, apply_kernel, check_gradient, read_memory_array
+from gradmarket.market.gradient.optimizers import Kernel, Memory
+from gradmarket.market.gradient.optimizers._tensor_steps import build_zeros, step_tensors
 
 ELEMENTWISE: Final = False
 GREATEST: Final = float(np.finfo(np.float32).max)
@@ -31,23 +32,18 @@ class Settings(optimizers.Settings):
 
 def start(parameters: Tensors, settings: Settings) -> Memory:  # noqa: ARG001
     """Returns `momentum/<name>`, zeros, for each parameter."""
-    return {f"momentum/{name}": np.zeros_like(parameter) for name, parameter in parameters.items()}
+    return build_zeros(parameters, ["momentum"])
 
 
 def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
-    check_gradient(parameters, gradient)
-    moved: dict[str, Vector] = {}
-    kept: Memory = {}
-    for name, parameter in parameters.items():
-        key, decay = f"momentum/{name}", settings.choose_weight_decay(name)
-        rate = lr * settings.trust * _compute_norm_ratio(parameter, gradient[name], decay)
-        kernel = _build_lars_kernel(rate, decay, settings.momentum)
-        moved[name], kept[key] = apply_kernel(
-            kernel, 2, parameter, gradient[name], read_memory_array(memory, key, parameter)
-        )
-    return moved, kept
+    def kernel_of(name: str) -> Kernel:
+        decay = settings.choose_weight_decay(name)
+        rate = lr * settings.trust * _compute_norm_ratio(parameters[name], gradient[name], decay)
+        return _build_lars_kernel(rate, decay, settings.momentum)
+
+    return step_tensors(parameters, gradient, memory, ["momentum"], kernel_of)
 
 
 def _compute_norm_ratio(parameter: Vector, gradient: Vector, decay: float) -> float:

@@ -14,7 +14,8 @@ from pydantic import Field
 
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
-from gradmarket.market.gradient.optimizers import Kernel, Memory, apply_kernel, check_gradient, read_memory_array
+from gradmarket.market.gradient.optimizers import Kernel, Memory
+from gradmarket.market.gradient.optimizers._tensor_steps import build_zeros, step_tensors
 
 ELEMENTWISE: Final = True
 
@@ -26,21 +27,16 @@ class Settings(optimizers.Settings):
 
 def start(parameters: Tensors, settings: Settings) -> Memory:  # noqa: ARG001
     """Returns `momentum/<name>`, zeros, for each parameter."""
-    return {f"momentum/{name}": np.zeros_like(parameter) for name, parameter in parameters.items()}
+    return build_zeros(parameters, ["momentum"])
 
 
 def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
-    check_gradient(parameters, gradient)
-    moved: dict[str, Vector] = {}
-    kept: Memory = {}
-    for name, parameter in parameters.items():
-        key, kernel = f"momentum/{name}", _build_lion_kernel(lr, settings.choose_weight_decay(name), settings)
-        moved[name], kept[key] = apply_kernel(
-            kernel, 2, parameter, gradient[name], read_memory_array(memory, key, parameter)
-        )
-    return moved, kept
+    def kernel_of(name: str) -> Kernel:
+        return _build_lion_kernel(lr, settings.choose_weight_decay(name), settings)
+
+    return step_tensors(parameters, gradient, memory, ["momentum"], kernel_of)
 
 
 def _build_lion_kernel(lr: float, decay: float, settings: Settings) -> Kernel:

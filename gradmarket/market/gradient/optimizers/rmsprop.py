@@ -13,7 +13,8 @@ from pydantic import Field
 
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
-from gradmarket.market.gradient.optimizers import Kernel, Memory, apply_kernel, check_gradient, read_memory_array
+from gradmarket.market.gradient.optimizers import Kernel, Memory
+from gradmarket.market.gradient.optimizers._tensor_steps import build_zeros, step_tensors
 
 ELEMENTWISE: Final = True
 
@@ -26,26 +27,16 @@ class Settings(optimizers.Settings):
 
 def start(parameters: Tensors, settings: Settings) -> Memory:
     """Returns `squares/<name>`, and with a momentum `momentum/<name>`, zeros, for each parameter."""
-    return {
-        f"{key}/{name}": np.zeros_like(array)
-        for name, array in parameters.items()
-        for key in _list_memory_keys(settings)
-    }
+    return build_zeros(parameters, _list_memory_keys(settings))
 
 
 def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
-    check_gradient(parameters, gradient)
-    moved: dict[str, Vector] = {}
-    kept: Memory = {}
-    for name, parameter in parameters.items():
-        keys = [f"{key}/{name}" for key in _list_memory_keys(settings)]
-        before = [read_memory_array(memory, key, parameter) for key in keys]
-        kernel = _build_rmsprop_kernel(lr, settings.choose_weight_decay(name), settings)
-        moved[name], *after = apply_kernel(kernel, 1 + len(keys), parameter, gradient[name], *before)
-        kept |= dict(zip(keys, after, strict=True))
-    return moved, kept
+    def kernel_of(name: str) -> Kernel:
+        return _build_rmsprop_kernel(lr, settings.choose_weight_decay(name), settings)
+
+    return step_tensors(parameters, gradient, memory, _list_memory_keys(settings), kernel_of)
 
 
 def _list_memory_keys(settings: Settings) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ from pydantic import Field
 
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
-from gradmarket.market.gradient.optimizers import Kernel, Memory, apply_kernel, check_gradient, read_memory_array
+from gradmarket.market.gradient.optimizers import Kernel, Memory
+from gradmarket.market.gradient.optimizers._tensor_steps import build_zeros, step_tensors
 
 ELEMENTWISE: Final = True
 
@@ -23,26 +24,19 @@ class Settings(optimizers.Settings):
 
 def start(parameters: Tensors, settings: Settings) -> Memory:
     """Returns `momentum/<name>`, zeros, for each parameter; nothing where there is no momentum."""
-    if settings.momentum == 0.0:
-        return {}
-    return {f"momentum/{name}": np.zeros_like(parameter) for name, parameter in parameters.items()}
+    return build_zeros(parameters, ["momentum"] if settings.momentum else [])
 
 
 def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
-    check_gradient(parameters, gradient)
-    moved: dict[str, Vector] = {}
-    kept: Memory = {}
-    for name, parameter in parameters.items():
-        decay, key = settings.choose_weight_decay(name), f"momentum/{name}"
+    def kernel_of(name: str) -> Kernel:
+        decay = settings.choose_weight_decay(name)
         if settings.momentum == 0.0:
-            (moved[name],) = apply_kernel(_build_plain_kernel(lr, decay), 1, parameter, gradient[name])
-        else:
-            momentum = read_memory_array(memory, key, parameter)
-            kernel = _build_momentum_kernel(lr, decay, settings.momentum)
-            moved[name], kept[key] = apply_kernel(kernel, 2, parameter, gradient[name], momentum)
-    return moved, kept
+            return _build_plain_kernel(lr, decay)
+        return _build_momentum_kernel(lr, decay, settings.momentum)
+
+    return step_tensors(parameters, gradient, memory, ["momentum"] if settings.momentum else [], kernel_of)
 
 
 def _build_plain_kernel(lr: float, decay: float) -> Kernel:
