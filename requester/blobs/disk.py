@@ -6,8 +6,8 @@ import mmap
 import os
 import secrets
 from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -106,12 +106,23 @@ class Incoming:
         with Path(self._file.name).open("rb") as file:
             yield file
 
-    def settle(self, place: Path) -> None:
-        """Makes the blob durable under its final name; equal content that is already there stays."""
+    def sync(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
+
+    def link(self, place: Path) -> None:
+        """Gives the synced bytes their final name; equal content that is already there stays."""
         with suppress(FileExistsError):
             os.link(self._file.name, place)
+
+    def list_beside(self, listed: "Incoming") -> Future[None]:
+        """Writes the piece digests of these bytes durably to another blob, in the second thread."""
+
+        def write() -> None:
+            listed.write(self.pieces)
+            listed.sync()
+
+        return self._beside.submit(write)
 
 
 class DiskBlobs:
@@ -196,16 +207,19 @@ class DiskBlobs:
             raise Conflict(f"the bytes are {incoming.digest}, not {expected}")
         place = self._build_blob_path(incoming.digest)
         place.parent.mkdir(parents=True, exist_ok=True)
-        incoming.settle(place)
-        handle = os.open(place.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        if pieces := incoming.pieces:
-            with self.receive() as listed:
-                listed.write(pieces)
-                listed.settle(self._pieces / place.name)
+        incoming.flush()
+        with self.receive() if incoming.length > framing.PIECE else nullcontext() as listed:
+            beside = None if listed is None else incoming.list_beside(listed)  # two syncs at once take as long as one
+            incoming.sync()
+            incoming.link(place)
+            handle = os.open(place.parent, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            if listed is not None and beside is not None:
+                beside.result()
+                listed.link(self._pieces / place.name)
         return incoming.digest
 
     @contextmanager

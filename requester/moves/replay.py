@@ -6,7 +6,8 @@ the rounds since are merged again from their payloads, and must give the paramet
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from mmap import MADV_DONTNEED, mmap
@@ -39,6 +40,8 @@ from requester.store.work import RowReader
 
 LANES: Final = min(4, os.cpu_count() or 1)
 """Threads that merge shards side by side."""
+STORED_BESIDE: Final = 1 << 26
+"""Most bytes of parameters that reach the disk while the transaction that names them runs."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,15 @@ class MergedRound:
     loss: float
     again: Mapping[Digest, Callable[[], object]]
     parameters: Callable[[], Arrays]
+    stored: Future[Digest] | None = None
+    """Done once the parameters are durable; None where they are."""
     memory: Callable[[], Digest] | None = None
     """Stores the optimizer's memory after the merge; None where the process that closes the round has that memory."""
+
+    def wait_until_durable(self) -> None:
+        """Raises OSError where the parameters cannot be stored."""
+        if self.stored is not None:
+            self.stored.result()
 
 
 def build_recipe(spec: JobSpec, job: Job) -> Recipe:
@@ -197,12 +207,27 @@ def digest_of(image: Image) -> Digest:
     return digest_text(hasher)
 
 
-def store_image(blobs: Blobs, image: Image) -> Digest:
-    """Stores an image's bytes as a blob."""
+def store_image(blobs: Blobs, image: Image, hashed: Future[Digest] | None = None) -> Digest:
+    """Stores an image's bytes as a blob; `hashed` gets their digest before they are durable."""
     with blobs.receive() as incoming:
         for block in image.iterate_blocks():
             incoming.write(block)
+        if hashed is not None:
+            hashed.set_result(incoming.digest)
         return blobs.store_blob(incoming)
+
+
+def store_image_beside(beside: Executor, blobs: Blobs, image: Image) -> tuple[Digest, Future[Digest]]:
+    """Stores an image's bytes in another thread; returns their digest, and the future of the durable blob.
+
+    Objects of a store past the service, and large files, are durable at once: nothing else should wait for them.
+    """
+    digest = Future[Digest]()
+    stored = beside.submit(store_image, blobs, image, digest)
+    futures.wait([digest, stored], return_when=futures.FIRST_COMPLETED)
+    if blobs.reached_past_us or image.length > STORED_BESIDE or not digest.done():
+        return stored.result(), stored
+    return digest.result(), stored
 
 
 def load_parameter_arrays(context: Context, parameters: Digest) -> Arrays:

@@ -1,6 +1,7 @@
 """Merges the accepted gradients of a round, applies the update, evaluates the new parameters, and closes the round."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -110,14 +111,15 @@ def _merge_here(context: Context, job_id: str, closing: ClosingRound, shared: bo
         state = replay.state_before(context, job_id, inputs.before)
     with record_span("merge"):
         loss = replay.merge_round(context.blobs, inputs, state)
-    with record_span("store parameters"):
-        updated = replay.store_image(context.blobs, state.parameters)
-        published = replay.store_image(context.blobs, state.update) if state.update.length else None
-    again = {updated: partial(replay.store_image, context.blobs, state.parameters)}
-    if published is not None:
-        again[published] = partial(replay.store_image, context.blobs, state.update)
-    merged = MergedRound(updated, published, loss, again, lambda: state.parameters.arrays)
-    closed = _close_round(context, job_id, closing, merged)
+    with ThreadPoolExecutor(1) as beside:
+        with record_span("store parameters"):
+            published = replay.store_image(context.blobs, state.update) if state.update.length else None
+            updated, stored = replay.store_image_beside(beside, context.blobs, state.parameters)
+        again = {updated: partial(replay.store_image, context.blobs, state.parameters)}
+        if published is not None:
+            again[published] = partial(replay.store_image, context.blobs, state.update)
+        merged = MergedRound(updated, published, loss, again, lambda: state.parameters.arrays, stored=stored)
+        closed = _close_round(context, job_id, closing, merged)
     if closed is None:
         return
     state.version = Version(inputs.number + 1, updated, closed.at)
@@ -158,7 +160,6 @@ def _close_round(context: Context, job_id: str, closing: ClosingRound, merged: M
         job.reason = ""
         for watch in closing.watches:
             watch.close(work, job, row, now)
-        blob_cleanup.lock_and_restore_blobs(context, work, merged.again)
         for feature in features_of(work):
             feature.round_closing(work, job, row, merged, now)
         figures = {"loss": merged.loss if spec.publishes_loss else None, "metrics": metrics}
@@ -178,6 +179,8 @@ def _close_round(context: Context, job_id: str, closing: ClosingRound, merged: M
         next_round.continue_job(context, work, job, now)
         if spec.overlap:
             work.notify(TOPIC)
+        merged.wait_until_durable()
+        blob_cleanup.lock_and_restore_blobs(context, work, merged.again)
         return _Closed(now, job.ended_at is not None)
 
 

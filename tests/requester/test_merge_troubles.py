@@ -3,6 +3,7 @@
 import errno
 import os
 from functools import partial
+from threading import Event
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ from sqlalchemy.exc import OperationalError
 
 from gradmarket.market.terms import Digest, JobState, RoundState
 from requester.engine import run_once
-from requester.moves import blob_cleanup
+from requester.moves import blob_cleanup, next_round
 from requester.stages import aggregate
 from tests.databases import BOTH
 from tests.lanes import FULL
+from tests.patience import PATIENCE_S
 from tests.requester.market_fixture import MarketFixture
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
@@ -42,6 +44,37 @@ def test_a_failing_merge_is_the_job_s_reason_until_it_succeeds(new_market) -> No
     blobs.put(data)
     assert run_once(market.context, aggregate, market.job) is None
     assert market.the_job().reason == "all rounds are done"
+    assert market.rounds()[0].state == RoundState.CLOSED
+
+
+def test_parameters_reach_the_disk_while_their_round_is_closed_and_before_its_commit(new_market, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    market = accepted(new_market)
+    order, closing = list[str](), Event()
+    going_on, store, locked = (
+        next_round.continue_job,
+        market.context.blobs.store_blob,
+        blob_cleanup.lock_and_restore_blobs,
+    )
+
+    def go_on(*arguments: Any) -> None:
+        going_on(*arguments)
+        order.append("closing")
+        closing.set()
+
+    def store_late(*arguments: Any) -> Digest:
+        assert closing.wait(PATIENCE_S)
+        order.append("stored")
+        return store(*arguments)
+
+    def lock(*arguments: Any) -> None:
+        order.append("named")
+        locked(*arguments)
+
+    monkeypatch.setattr(next_round, "continue_job", go_on)
+    monkeypatch.setattr(market.context.blobs, "store_blob", store_late)
+    monkeypatch.setattr(blob_cleanup, "lock_and_restore_blobs", lock)
+    assert run_once(market.context, aggregate, market.job) is None
+    assert order[:3] == ["closing", "stored", "named"]
     assert market.rounds()[0].state == RoundState.CLOSED
 
 

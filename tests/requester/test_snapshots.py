@@ -138,14 +138,14 @@ def test_a_job_that_ends_while_a_round_is_merged_is_collected_after_it(
     market = new_market(rounds=5, settings={"snapshot_rounds": rounds, "snapshot_s": 1e9}, **ALONE)
     monkeypatch.setattr(snapshots, "SMALL", 0)
 
-    def store(*arguments: Any) -> Digest:
+    def store(*arguments: Any) -> Any:
         if market.state() == JobState.RUNNING:
             cancel(market)
             assert run_once(market.context, collect, market.job) is None
-        return replay.store_image(*arguments)
+        return replay.store_image_beside(*arguments)
 
     market.worker()
-    merging = SimpleNamespace(**vars(replay) | {"store_image": store})
+    merging = SimpleNamespace(**vars(replay) | {"store_image_beside": store})
     monkeypatch.setattr(aggregate, "replay", merging)
     market.until(lambda: market.rounds()[0].state == RoundState.CLOSED)
     market.drive()
