@@ -30,8 +30,14 @@ def new_till(tmp_path: Path, ledger: Ledger, new_key: NewKey) -> Iterator[NewTil
 
 @pytest.fixture
 def till_on(new_till: NewTill) -> Callable[[Ledger], ChainFixture]:
-    """A chain fixture on a chain of the test's own."""
+    """A chain fixture on another ledger."""
     return lambda ledger: new_till(on=ledger)
+
+
+@pytest.fixture
+def own_till(own_ledger: Ledger, new_till: NewTill) -> ChainFixture:
+    """Its chain is the test's own: it moves the time, or stops the mining."""
+    return new_till(on=own_ledger)
 
 
 @pytest.fixture

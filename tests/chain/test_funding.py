@@ -112,24 +112,21 @@ def test_a_deposit_is_made_once_though_the_opening_is_killed(chain_fixture: Chai
 
 
 @FULL
-def test_a_job_cancelled_while_it_is_opened_gets_its_deposit_back(
-    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture]
-) -> None:
-    chain_fixture = till_on(own_ledger)
-    chain_fixture.running_job()
-    job_id = chain_fixture.new_job()
-    assert chain_fixture.chain.grant is not None
-    chain_fixture.chain.grant(Amount(BUDGET))
+def test_a_job_cancelled_while_it_is_opened_gets_its_deposit_back(own_till: ChainFixture, own_ledger: Ledger) -> None:
+    own_till.running_job()
+    job_id = own_till.new_job()
+    assert own_till.chain.grant is not None
+    own_till.chain.grant(Amount(BUDGET))
     call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
-    chain_fixture.settle_down()
-    assert chain_fixture.ledger.balance(chain_fixture.chain.sender) == BUDGET
-    chain_fixture.set_job(job_id, state=JobState.CANCELLED)
+    own_till.settle_down()
+    assert own_till.ledger.balance(own_till.chain.sender) == BUDGET
+    own_till.set_job(job_id, state=JobState.CANCELLED)
     call_json_rpc(own_ledger.web3, "evm_mine")
     call_json_rpc(own_ledger.web3, "evm_setAutomine", True)
-    chain_fixture.settle_down()
-    job = chain_fixture.job(job_id)
+    own_till.settle_down()
+    job = own_till.job(job_id)
     assert (job.state, job.deposited, job.refunded) == (JobState.CANCELLED, BUDGET, BUDGET)
-    assert own_ledger.balance(chain_fixture.chain.sender) == BUDGET
+    assert own_ledger.balance(own_till.chain.sender) == BUDGET
 
 
 def test_an_ended_job_settles_at_once_and_gives_back_all_but_what_is_reserved(
@@ -150,21 +147,20 @@ def test_an_ended_job_settles_at_once_and_gives_back_all_but_what_is_reserved(
 
 @FULL
 def test_a_token_that_pays_nobody_for_a_while_is_named_and_the_rest_comes_back_after(
-    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+    own_till: ChainFixture, own_ledger: Ledger, new_key: NewKey
 ) -> None:
-    chain_fixture = till_on(own_ledger)
-    job_id, token = chain_fixture.running_job(), own_ledger.deployment.token
+    job_id, token = own_till.running_job(), own_ledger.deployment.token
     sound = own_ledger.web3.eth.get_code(token).to_0x_hex()
     call_json_rpc(own_ledger.web3, "anvil_setCode", token, "0x60006000fd")
-    chain_fixture.set_job(job_id, state=JobState.FINISHED)
+    own_till.set_job(job_id, state=JobState.FINISHED)
     for _ in range(2):
-        chain_fixture.settle_down()
-    refusals = [event for event in chain_fixture.all(JobEvent) if event.kind == "withdraw_refused"]
+        own_till.settle_down()
+    refusals = [event for event in own_till.all(JobEvent) if event.kind == "withdraw_refused"]
     assert [event.job_id for event in refusals] == [job_id]
     assert refusals[0].body["reason"]
     call_json_rpc(own_ledger.web3, "anvil_setCode", token, sound)
-    chain_fixture.settle_down()
-    assert chain_fixture.job(job_id).refunded == BUDGET
+    own_till.settle_down()
+    assert own_till.job(job_id).refunded == BUDGET
 
 
 @FULL
@@ -189,25 +185,24 @@ def test_when_the_workers_have_released_the_rest_comes_back_too(chain_fixture: C
 
 @FULL
 def test_a_silent_worker_s_unused_reservation_is_refunded_after_the_claim_window(
-    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+    own_till: ChainFixture, own_ledger: Ledger, new_key: NewKey
 ) -> None:
-    chain_fixture = till_on(own_ledger)
-    job_id = chain_fixture.running_job()
-    worker = chain_fixture.joins(job_id, new_key())
-    chain_fixture.settle_down()
-    chain_fixture.earns(job_id, worker)
-    chain_fixture.settle_down()
-    chain_fixture.set_job(job_id, state=JobState.FINISHED)
-    chain_fixture.settle_down()
-    job = chain_fixture.job(job_id)
+    job_id = own_till.running_job()
+    worker = own_till.joins(job_id, new_key())
+    own_till.settle_down()
+    own_till.earns(job_id, worker)
+    own_till.settle_down()
+    own_till.set_job(job_id, state=JobState.FINISHED)
+    own_till.settle_down()
+    job = own_till.job(job_id)
     assert job.refunded < BUDGET - PRICE
     call_json_rpc(own_ledger.web3, "evm_setNextBlockTimestamp", (job.claim_until or 0) + 1)
     call_json_rpc(own_ledger.web3, "evm_mine")
-    chain_fixture.clock.now -= 30 * 86_400  # the service's own clock decides nothing of this
-    chain_fixture.settle_down()
-    assert chain_fixture.job(job_id).refunded == BUDGET - PRICE
+    own_till.clock.now -= 30 * 86_400  # the service's own clock decides nothing of this
+    own_till.settle_down()
+    assert own_till.job(job_id).refunded == BUDGET - PRICE
     assert own_ledger.account(job.chain_job or 0, worker).unpaid == PRICE
-    require_receipt(claims.collect(own_ledger, chain_fixture.key, job.chain_job or 0, worker))
+    require_receipt(claims.collect(own_ledger, own_till.key, job.chain_job or 0, worker))
     assert own_ledger.balance(worker) == PRICE
     assert own_ledger.balance(own_ledger.deployment.contract) == 0
 

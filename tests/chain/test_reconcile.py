@@ -57,28 +57,27 @@ def test_anvil_restarted_with_its_state(
 
 @FULL
 def test_a_new_chain_stops_the_work_with_its_reason(
-    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+    own_till: ChainFixture, own_ledger: Ledger, new_key: NewKey
 ) -> None:
-    chain_fixture = till_on(own_ledger)
-    job_id, worker = busy(chain_fixture, new_key)
+    job_id, worker = busy(own_till, new_key)
     anew = LocalChain.start(None)
     try:
         web3 = anew.connect()
         other = deploy_market(web3, DEPLOYER)
         assert other.contract == own_ledger.deployment.contract
-        chain_fixture.restart(Ledger(web3, own_ledger.deployment))
+        own_till.restart(Ledger(web3, own_ledger.deployment))
         for _ in range(3):
-            assert not chain_fixture.chain_worker.step()
-        assert "instead of" in chain_fixture.chain_worker.trouble
-        assert [event.body["reason"] for event in chain_fixture.all(JobEvent, JobEvent.kind == "foreign_chain")] == [
-            chain_fixture.chain_worker.trouble
+            assert not own_till.chain_worker.step()
+        assert "instead of" in own_till.chain_worker.trouble
+        assert [event.body["reason"] for event in own_till.all(JobEvent, JobEvent.kind == "foreign_chain")] == [
+            own_till.chain_worker.trouble
         ]
-        assert Ledger(web3, other).nonce(chain_fixture.chain.sender) == 0
+        assert Ledger(web3, other).nonce(own_till.chain.sender) == 0
     finally:
         anew.stop()
-    chain_fixture.restart(own_ledger)
-    check(chain_fixture, job_id, worker, 7)
-    assert chain_fixture.chain_worker.trouble == ""
+    own_till.restart(own_ledger)
+    check(own_till, job_id, worker, 7)
+    assert own_till.chain_worker.trouble == ""
 
 
 @FULL
@@ -100,89 +99,82 @@ def test_a_chain_swapped_between_two_steps_is_noticed(
 
 @FULL
 def test_a_transaction_dropped_by_the_chain_is_sent_again_byte_by_byte(
-    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+    own_till: ChainFixture, own_ledger: Ledger, new_key: NewKey
 ) -> None:
-    chain_fixture = till_on(own_ledger)
-    job_id, worker = busy(chain_fixture, new_key)
+    job_id, worker = busy(own_till, new_key)
     saved = snapshot(own_ledger)
-    chain_fixture.settle_down()
-    (row,) = chain_fixture.all(Transaction, Transaction.kind == "settle")
+    own_till.settle_down()
+    (row,) = own_till.all(Transaction, Transaction.kind == "settle")
     go_back(own_ledger, saved)
-    assert own_ledger.job(chain_fixture.job(job_id).chain_job or 0).batches == 0
-    check(chain_fixture, job_id, worker, 7)
-    (again,) = chain_fixture.all(Transaction, Transaction.kind == "settle")
+    assert own_ledger.job(own_till.job(job_id).chain_job or 0).batches == 0
+    check(own_till, job_id, worker, 7)
+    (again,) = own_till.all(Transaction, Transaction.kind == "settle")
     assert (again.hash, again.state) == (row.hash, TransactionState.MINED)
 
 
 @FULL
-def test_the_chain_forgets_the_whole_job(
-    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
-) -> None:
-    chain_fixture = till_on(own_ledger)
-    assert chain_fixture.chain.grant is not None
-    chain_fixture.chain.grant(Amount(10**6))
+def test_the_chain_forgets_the_whole_job(own_till: ChainFixture, own_ledger: Ledger, new_key: NewKey) -> None:
+    assert own_till.chain.grant is not None
+    own_till.chain.grant(Amount(10**6))
     saved = snapshot(own_ledger)
-    job_id, worker = busy(chain_fixture, new_key)
-    chain_fixture.settle_down()
-    chain_job = chain_fixture.job(job_id).chain_job
+    job_id, worker = busy(own_till, new_key)
+    own_till.settle_down()
+    chain_job = own_till.job(job_id).chain_job
     go_back(own_ledger, saved)
-    chain_fixture.restart()
-    check(chain_fixture, job_id, worker, 7)
-    assert chain_fixture.job(job_id).chain_job == chain_job
+    own_till.restart()
+    check(own_till, job_id, worker, 7)
+    assert own_till.job(job_id).chain_job == chain_job
 
 
 @FULL
 def test_a_reservation_that_a_re_org_drops_after_the_end_still_covers_what_was_earned(
-    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+    own_till: ChainFixture, own_ledger: Ledger, new_key: NewKey
 ) -> None:
     """Else it is emptied as one that was never sent, and the requester withdraws the worker's earnings."""
-    chain_fixture = till_on(own_ledger)
-    job_id = chain_fixture.running_job()
-    worker = chain_fixture.joins(job_id, new_key())
+    job_id = own_till.running_job()
+    worker = own_till.joins(job_id, new_key())
     before = snapshot(own_ledger)
-    chain_fixture.settle_down()
-    chain_fixture.earns(job_id, worker)
-    chain_fixture.set_job(job_id, state=JobState.FINISHED, ended_at=chain_fixture.clock())
+    own_till.settle_down()
+    own_till.earns(job_id, worker)
+    own_till.set_job(job_id, state=JobState.FINISHED, ended_at=own_till.clock())
     go_back(own_ledger, before)
     call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
     for step in range(4):
-        chain_fixture.chain_worker.step()
+        own_till.chain_worker.step()
         call_json_rpc(own_ledger.web3, "anvil_mine", hex(min(step, 1)))
     call_json_rpc(own_ledger.web3, "evm_setAutomine", True)
     for _ in range(4):
-        chain_fixture.settle_down()
-        chain_fixture.clock.now += 60
-    account = chain_fixture.account(job_id, worker)
-    on_chain = own_ledger.account(chain_fixture.job(job_id).chain_job or 0, worker)
+        own_till.settle_down()
+        own_till.clock.now += 60
+    account = own_till.account(job_id, worker)
+    on_chain = own_ledger.account(own_till.job(job_id).chain_job or 0, worker)
     assert on_chain.reserved >= account.earned > 0
 
 
 def test_a_batch_is_settled_only_when_it_is_deep_enough(
-    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+    own_till: ChainFixture, own_ledger: Ledger, new_key: NewKey
 ) -> None:
-    chain_fixture = till_on(own_ledger)
-    job_id, worker = busy(chain_fixture, new_key)
-    chain_fixture.with_policy(confirmations=3)
-    chain_fixture.settle_down()
-    assert [batch.state for batch in chain_fixture.all(Batch)] == [BatchState.SENT]
+    job_id, worker = busy(own_till, new_key)
+    own_till.with_policy(confirmations=3)
+    own_till.settle_down()
+    assert [batch.state for batch in own_till.all(Batch)] == [BatchState.SENT]
     call_json_rpc(own_ledger.web3, "anvil_mine", "0x2")
-    check(chain_fixture, job_id, worker, 7)
+    check(own_till, job_id, worker, 7)
 
 
 @FULL
 def test_an_unconfirmed_batch_that_a_re_org_drops_is_sent_again(
-    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+    own_till: ChainFixture, own_ledger: Ledger, new_key: NewKey
 ) -> None:
-    chain_fixture = till_on(own_ledger)
-    job_id, worker = busy(chain_fixture, new_key)
-    chain_fixture.with_policy(confirmations=3)
+    job_id, worker = busy(own_till, new_key)
+    own_till.with_policy(confirmations=3)
     saved = snapshot(own_ledger)
-    chain_fixture.settle_down()
+    own_till.settle_down()
     go_back(own_ledger, saved)
-    chain_fixture.clock.now += chain_fixture.policy.resend_after_s
-    chain_fixture.settle_down()
+    own_till.clock.now += own_till.policy.resend_after_s
+    own_till.settle_down()
     call_json_rpc(own_ledger.web3, "anvil_mine", "0x2")
-    check(chain_fixture, job_id, worker, 7)
+    check(own_till, job_id, worker, 7)
 
 
 @FULL

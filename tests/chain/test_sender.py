@@ -91,41 +91,39 @@ def test_a_gap_is_filled_so_that_what_follows_is_mined(rich: ChainFixture) -> No
 
 
 def test_a_stuck_transaction_is_replaced_and_counts_once(
-    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+    own_till: ChainFixture, own_ledger: Ledger, new_key: NewKey
 ) -> None:
-    chain_fixture = till_on(own_ledger)
-    job_id, worker = busy(chain_fixture, new_key)
+    job_id, worker = busy(own_till, new_key)
     call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
-    chain_fixture.settle_down()
-    (before,) = chain_fixture.all(Transaction, Transaction.kind == TransactionKind.SETTLE)
-    chain_fixture.clock.now += chain_fixture.policy.replace_after_s
-    chain_fixture.settle_down()
-    (after,) = chain_fixture.all(Transaction, Transaction.kind == TransactionKind.SETTLE)
+    own_till.settle_down()
+    (before,) = own_till.all(Transaction, Transaction.kind == TransactionKind.SETTLE)
+    own_till.clock.now += own_till.policy.replace_after_s
+    own_till.settle_down()
+    (after,) = own_till.all(Transaction, Transaction.kind == TransactionKind.SETTLE)
     assert after.hash != before.hash
     assert after.nonce == before.nonce
     call_json_rpc(own_ledger.web3, "evm_mine")
     call_json_rpc(own_ledger.web3, "evm_setAutomine", True)
-    check(chain_fixture, job_id, worker, 7)
+    check(own_till, job_id, worker, 7)
 
 
 @FULL
 def test_the_first_attempt_may_be_the_one_that_is_mined(
-    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+    own_till: ChainFixture, own_ledger: Ledger, new_key: NewKey
 ) -> None:
-    chain_fixture = till_on(own_ledger)
-    job_id, worker = busy(chain_fixture, new_key)
+    job_id, worker = busy(own_till, new_key)
     call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
-    chain_fixture.settle_down()
-    (first,) = chain_fixture.all(Transaction, Transaction.kind == TransactionKind.SETTLE)
+    own_till.settle_down()
+    (first,) = own_till.all(Transaction, Transaction.kind == TransactionKind.SETTLE)
     for _ in range(2):
-        chain_fixture.clock.now += chain_fixture.policy.replace_after_s * 2
-        chain_fixture.settle_down()
+        own_till.clock.now += own_till.policy.replace_after_s * 2
+        own_till.settle_down()
     call_json_rpc(own_ledger.web3, "anvil_dropAllTransactions")
     own_ledger.web3.eth.send_raw_transaction(first.raw)
     call_json_rpc(own_ledger.web3, "evm_mine")
     call_json_rpc(own_ledger.web3, "evm_setAutomine", True)
-    check(chain_fixture, job_id, worker, 7)
-    (row,) = chain_fixture.all(Transaction, Transaction.kind == TransactionKind.SETTLE)
+    check(own_till, job_id, worker, 7)
+    (row,) = own_till.all(Transaction, Transaction.kind == TransactionKind.SETTLE)
     assert row.hash == first.hash
 
 
@@ -222,26 +220,25 @@ def test_a_minable_transaction_is_not_replaced_before_it_is_overdue(
 
 @FULL
 def test_the_chain_worker_waits_for_gas_below_the_owner_s_ceiling_with_its_reason(
-    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+    own_till: ChainFixture, own_ledger: Ledger, new_key: NewKey
 ) -> None:
-    chain_fixture = till_on(own_ledger)
-    job_id, worker = busy(chain_fixture, new_key)
-    chain_fixture.settle_down()
-    sent = own_ledger.nonce(chain_fixture.chain.sender)
-    chain_fixture.chain = replace(chain_fixture.chain, policy=replace(chain_fixture.policy, max_fee=50 * GWEI))
-    chain_fixture.chain_worker = ChainWorker(chain_fixture.chain)
-    chain_fixture.earns(job_id, worker, 2)
-    chain_fixture.clock.now += chain_fixture.policy.settle_every_s
+    job_id, worker = busy(own_till, new_key)
+    own_till.settle_down()
+    sent = own_ledger.nonce(own_till.chain.sender)
+    own_till.chain = replace(own_till.chain, policy=replace(own_till.policy, max_fee=50 * GWEI))
+    own_till.chain_worker = ChainWorker(own_till.chain)
+    own_till.earns(job_id, worker, 2)
+    own_till.clock.now += own_till.policy.settle_every_s
     base_fee(own_ledger, 120)
-    chain_fixture.chain_worker.step()
-    assert "waits: gas is 12" in chain_fixture.chain_worker.trouble
-    assert "ceiling 50 gwei" in chain_fixture.chain_worker.trouble
-    with chain_fixture.chain.reading() as reader:
-        assert chain_trouble(reader) == chain_fixture.chain_worker.trouble, "no word more: the chain can be used"
-    assert own_ledger.nonce(chain_fixture.chain.sender) == sent
+    own_till.chain_worker.step()
+    assert "waits: gas is 12" in own_till.chain_worker.trouble
+    assert "ceiling 50 gwei" in own_till.chain_worker.trouble
+    with own_till.chain.reading() as reader:
+        assert chain_trouble(reader) == own_till.chain_worker.trouble, "no word more: the chain can be used"
+    assert own_ledger.nonce(own_till.chain.sender) == sent
     base_fee(own_ledger, 1)
-    check(chain_fixture, job_id, worker, 9)
-    assert chain_fixture.chain_worker.trouble == ""
+    check(own_till, job_id, worker, 9)
+    assert own_till.chain_worker.trouble == ""
 
 
 def test_the_replacement_of_a_sent_transaction_waits_for_the_ceiling_too(
@@ -301,48 +298,46 @@ def test_a_nonce_that_another_used_is_given_up_late_and_its_purpose_served(
 
 @FULL
 def test_a_reverted_batch_is_sent_again_when_it_can_be(
-    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+    own_till: ChainFixture, own_ledger: Ledger, new_key: NewKey
 ) -> None:
     """It may run out of gas: its gradients stay in the batch, and the batch gets another transaction."""
-    chain_fixture = till_on(own_ledger)
-    job_id, worker = busy(chain_fixture, new_key)
+    job_id, worker = busy(own_till, new_key)
     call_json_rpc(own_ledger.web3, "evm_setAutomine", False)
-    chain_fixture.settle_down()
-    (row,) = chain_fixture.all(Transaction, Transaction.kind == TransactionKind.SETTLE)
+    own_till.settle_down()
+    (row,) = own_till.all(Transaction, Transaction.kind == TransactionKind.SETTLE)
     call_json_rpc(own_ledger.web3, "anvil_dropAllTransactions")
     starved = sign_call(
-        chain_fixture.key,
+        own_till.key,
         own_ledger.deployment.chain_id,
         row.nonce,
-        calls.Call(chain_fixture.chain.market, row.data),
+        calls.Call(own_till.chain.market, row.data),
         60_000,
         fetch_fees(own_ledger.web3),
     )
-    with chain_fixture.chain.begin() as work:
+    with own_till.chain.begin() as work:
         found = work.get_one(Transaction, row.id)
         found.raw, found.hash = starved.raw, starved.hash
     own_ledger.web3.eth.send_raw_transaction(starved.raw)
     call_json_rpc(own_ledger.web3, "evm_mine")
     call_json_rpc(own_ledger.web3, "evm_setAutomine", True)
-    check(chain_fixture, job_id, worker, 7)
-    states = [each.state for each in chain_fixture.all(Transaction, Transaction.kind == TransactionKind.SETTLE)]
+    check(own_till, job_id, worker, 7)
+    states = [each.state for each in own_till.all(Transaction, Transaction.kind == TransactionKind.SETTLE)]
     assert states == [TransactionState.REVERTED, TransactionState.MINED]
 
 
 @FULL
 def test_missing_gas_money_is_the_trouble_until_it_arrives(
-    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+    own_till: ChainFixture, own_ledger: Ledger, new_key: NewKey
 ) -> None:
-    chain_fixture = till_on(own_ledger)
-    job_id, worker = busy(chain_fixture, new_key)
-    wealth = own_ledger.gas_money(chain_fixture.chain.sender)
-    call_json_rpc(own_ledger.web3, "anvil_setBalance", chain_fixture.chain.sender, "0x0")
-    chain_fixture.chain_worker.step()
-    assert "nsufficient funds" in chain_fixture.chain_worker.trouble
-    call_json_rpc(own_ledger.web3, "anvil_setBalance", chain_fixture.chain.sender, hex(wealth))
-    chain_fixture.clock.now += chain_fixture.policy.resend_after_s
-    check(chain_fixture, job_id, worker, 7)
-    assert chain_fixture.chain_worker.trouble == ""
+    job_id, worker = busy(own_till, new_key)
+    wealth = own_ledger.gas_money(own_till.chain.sender)
+    call_json_rpc(own_ledger.web3, "anvil_setBalance", own_till.chain.sender, "0x0")
+    own_till.chain_worker.step()
+    assert "nsufficient funds" in own_till.chain_worker.trouble
+    call_json_rpc(own_ledger.web3, "anvil_setBalance", own_till.chain.sender, hex(wealth))
+    own_till.clock.now += own_till.policy.resend_after_s
+    check(own_till, job_id, worker, 7)
+    assert own_till.chain_worker.trouble == ""
 
 
 def test_one_process_at_a_time_has_the_duty(chain_fixture: ChainFixture) -> None:

@@ -1,7 +1,5 @@
 """The ledger of a real job: it adds up to the contract's figures at every stage, and lists differences."""
 
-from collections.abc import Callable
-
 import pytest
 
 from contracts import claims
@@ -66,19 +64,18 @@ def test_from_the_deposit_to_the_last_release_it_adds_up(chain_fixture: ChainFix
 
 @FULL
 def test_pay_that_lapses_at_the_end_of_all_claims_is_an_entry(
-    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
+    own_till: ChainFixture, own_ledger: Ledger, new_key: NewKey
 ) -> None:
-    chain_fixture = till_on(own_ledger)
-    job_id, worker = busy(chain_fixture, new_key)
-    chain_fixture.settle_down()
-    chain_fixture.set_job(job_id, state=JobState.FINISHED)
-    chain_fixture.settle_down()
-    job = chain_fixture.job(job_id)
+    job_id, worker = busy(own_till, new_key)
+    own_till.settle_down()
+    own_till.set_job(job_id, state=JobState.FINISHED)
+    own_till.settle_down()
+    job = own_till.job(job_id)
     call_json_rpc(own_ledger.web3, "evm_setNextBlockTimestamp", (job.claim_until or 0) + 1)
     call_json_rpc(own_ledger.web3, "evm_mine")
-    chain_fixture.clock.now = float(job.claim_until or 0) + 2
-    chain_fixture.settle_down()
-    moves, differ = load_statement(chain_fixture, job_id)
+    own_till.clock.now = float(job.claim_until or 0) + 2
+    own_till.settle_down()
+    moves, differ = load_statement(own_till, job_id)
     assert differ == []
     assert units(moves, EntryKind.LAPSED) > 0
     assert compute_balances(moves)[f"reserved:{worker}"] == 7 * PRICE
