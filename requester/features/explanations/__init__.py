@@ -16,11 +16,11 @@ from gradmarket.market.features.proven.seat_rules import Newcomer
 from gradmarket.market.rules import assignment, newcomers
 from gradmarket.market.rules.assignment import Candidate, Idle, Mixable, Opening, Reason
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
-from gradmarket.market.rules.replication import BEST
+from gradmarket.market.rules.replication import BEST, proven
 from gradmarket.market.terms import Address, JobId, JobState, TaskState, Units
 from requester.feature import Feature, choose_pool, features_of
 from requester.features.audits import audited_classes
-from requester.features.proven import joining, seats
+from requester.features.proven import joining, newcomers_money, seats
 from requester.moves.candidates import OpenPlaces
 from requester.store import ballots, jobs, progress, tasks, workers
 from requester.store.among import is_in_bound_list
@@ -411,8 +411,11 @@ def _describe_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mi
     place = next((place for place, one in enumerate(queue, 1) if one.party.worker == worker), None)
     if place is None:
         return ""
-    if paused := _describe_pause(reader, job, queue[place - 1], mixable, now):
-        return f"{paused}, and it is at place {place} of {len(queue)} newcomers"
+    own = queue[place - 1]
+    if held_up := _describe_pause(reader, job, own, mixable, now) or _describe_idle_money(
+        reader, job, own, mixable, now
+    ):
+        return f"{held_up}, and it is at place {place} of {len(queue)} newcomers{_describe_deposit(job)}"
     spec, row = jobs.load_spec(job), jobs.latest_round(reader, job.id)
     share = joining.load_share(reader, job, mixable, now)
     tasks_now = spec.sizes.of(row.number if row else 0)
@@ -438,6 +441,27 @@ def _describe_pause(reader: RowReader, job: Job, one: Newcomer, mixable: Mixable
     subject = "it" if left.operator == one.party.operator else "a newcomer of its network"
     rest = left.at + seat_rules.compute_watched_s(spec.deadlines.lease_s) - now
     return f"{subject} left a place of this job: without a deposit it gets the next one in {describe_seconds(rest)}"
+
+
+def _describe_idle_money(reader: RowReader, job: Job, one: Newcomer, mixable: Mixable, now: float) -> str:
+    """Describes the lack of money for newcomers without a deposit; empty where some is left for this one."""
+    if one.covered or one.deposit:
+        return ""
+    money = newcomers_money.load_newcomers_money(reader, job, mixable, 0, now)
+    if money.without > 0:
+        return ""
+    return (
+        f"idle newcomers hold {money.idle} of {money.held.total() + money.left} reservations for newcomers, and "
+        "without a deposit it gets one of those left as rounds pass"
+    )
+
+
+def _describe_deposit(job: Job) -> str:
+    """Describes the deposit that has money and turns of its own; empty where the job takes none."""
+    if jobs.load_spec(job).stake is None:
+        return ""
+    least = proven.PROOF * job.price * int(job.unit)
+    return f"; a deposit, which comes back, has its own: gradmarket wallet stake {job.id} {least}"
 
 
 def describe_seconds(seconds: float) -> str:

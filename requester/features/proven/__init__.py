@@ -5,7 +5,6 @@ The rules are market.features.proven.seat_rules and, in a class without auditor,
 The queue of newcomers for the next reservations is by market.rules.newcomers.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -20,7 +19,7 @@ from gradmarket.market.terms import Address
 from requester.feature import Feature
 from requester.features import reputation as reputations
 from requester.features.audits import audited_classes
-from requester.features.proven import joining, plain_votes, proven_records
+from requester.features.proven import joining, newcomers_money, plain_votes, proven_records
 from requester.features.proven.plain_votes import PlainPool
 from requester.features.proven.seating import SeatPool
 from requester.moves.candidates import CandidatePool
@@ -52,17 +51,10 @@ def list_next_covered(reader: RowReader, job: Job, mixable: Mixable, now: float)
         left = max(0, newcomers.count_by_money(reader, job, known))
         chosen += due[:left]
         if not known and left > len(due):
-            funded = seat_rules.choose_funded(ahead, _count_held(reader, job), left - len(due))
+            money = newcomers_money.load_newcomers_money(reader, job, mixable, len(due), now)
+            funded = seat_rules.choose_funded(ahead, money.held, money.left, money.without)
             chosen += [one.party.worker for one in funded]
     return chosen
-
-
-def _count_held(reader: RowReader, job: Job) -> Counter[str]:
-    """Counts the prices reserved for newcomers that earned nothing in the job, by network, or else payout address."""
-    price, held = jobs.compute_reserve_per_gradient(job), Counter[str]()
-    for network, payout, units in reader.session.execute(_HELD, {"job": job.id}):
-        held[network or payout] += int(units) // price
-    return held
 
 
 def _draw_proven_parties(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Party]:
@@ -81,12 +73,6 @@ def _draw_proven_parties(reader: RowReader, job: Job, mixable: Mixable, known: b
     )
 
 
-_HELD: Final = (
-    select(Worker.network, Worker.payout, func.sum(Account.reserved))
-    .join(Account, Account.worker == Worker.address)
-    .where(Account.job_id == bindparam("job"), Account.earned == 0, Account.reserved > 0, newcomers.NEW)
-    .group_by(Worker.network, Worker.payout)
-)
 _OTHER: Final = aliased(Worker)
 _HOLDERS: Final = (
     select(_OTHER.operator)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import func, inspect, select
+from sqlalchemy import inspect
 
 from gradmarket.market.features.proven import seat_rules
 from gradmarket.market.features.proven.seat_rules import Newcomer
@@ -222,13 +222,70 @@ def test_liars_of_one_network_leave_half_of_the_money_to_other_networks(new_mark
     for _ in range(2):
         join(market, "one network", NOISE, reserved=PRICE)
     near, far = join(market, "one network"), join(market, "another network")
+    allow_newcomers(market, 8)
     with market.context.begin() as work:
-        held = work.session.scalar(select(func.sum(Account.reserved))) or 0
-        work.get_one(Job, market.job).deposited = rule.SHARE * (held + 2 * PRICE)
         work.get_one(Account, (market.job, near.address)).at_risk = at_risk
     market.gather(near, far)
     due = set(list_due(market)) & {near.address, far.address}
     assert due == ({near.address, far.address} if at_risk else {far.address})
+
+
+def allow_newcomers(market: MarketFixture, prices: int) -> None:
+    """Deposits as much as lets newcomers hold this many prices; the proven two have delivered elsewhere."""
+    with market.context.begin() as work:
+        work.get_one(Job, market.job).deposited = rule.SHARE * prices * PRICE
+        for worker in market.workers[:2]:
+            work.get_one(Worker, worker.address).accepted_at = market.clock()
+
+
+@pytest.mark.parametrize(("at_risk", "gone", "funded"), [(0, 4, False), (0, 3, True), (16 * PRICE, 4, True)])
+def test_idle_newcomers_of_any_networks_leave_half_of_the_money_to_deposits(
+    new_market: NewMarket, at_risk: int, gone: int, funded: bool
+) -> None:
+    """Four left of eight prices: each idle one is of a network of its own, and never delivered."""
+    market, _ = open_proven(new_market, rounds=40)
+    allow_newcomers(market, 8)
+    idle = [join(market, f"network {number}", reserved=PRICE) for number in range(gone)]
+    newcomer = join(market, "its own")
+    with market.context.begin() as work:
+        work.get_one(Account, (market.job, newcomer.address)).at_risk = at_risk
+    market.gather(newcomer)
+    assert (newcomer.address in list_due(market)) is funded
+    words = "idle newcomers hold 4 of 8 reservations for newcomers, and without a deposit it gets one of those left"
+    assert (words in newcomer.waiting) is not funded
+    market.gather(*idle, newcomer)
+    assert newcomer.address in list_due(market), "who asks and had no place is not idle"
+
+
+@pytest.mark.parametrize("staked", [False, True])
+def test_a_newcomer_without_money_gets_the_command_of_a_deposit_where_the_job_takes_one(
+    new_market: NewMarket, staked: bool
+) -> None:
+    terms = {"validators": ["0x" + "11" * 20], "threshold": 1, "bond": str(PRICE)}
+    market, _ = open_proven(new_market, rounds=40, **({"stake": terms} if staked else {}))
+    allow_newcomers(market, 8)
+    for number in range(4):
+        join(market, f"network {number}", reserved=PRICE)
+    newcomer = join(market, "its own")
+    market.gather(newcomer)
+    command = f"a deposit, which comes back, has its own: gradmarket wallet stake {market.job} {16 * PRICE}"
+    assert (command in newcomer.waiting) is staked
+
+
+@pytest.mark.parametrize(("number", "without"), [(0, 0), (10, 1), (20, 2), (40, 4), (41, 4)])
+def test_what_is_kept_from_idle_newcomers_is_theirs_as_rounds_pass(number: int, without: int) -> None:
+    assert seat_rules.count_open_prices(8, 4, number, 40) == without
+    assert seat_rules.count_open_prices(8, 9, number, 40) == 0
+
+
+def test_all_newcomers_of_a_job_s_start_have_a_round_s_money_at_once() -> None:
+    """Nobody is idle then; each of eight tasks of three votes begins with one of them."""
+    queue = [
+        Newcomer(Party(Address(f"0x{number:040x}"), "", "", f"network {number}"), 0.0, 0.0, 0.0, False, False)
+        for number in range(8)
+    ]
+    without = seat_rules.count_open_prices(8 * 3, 0, 0, 40)
+    assert seat_rules.choose_funded(queue, {}, 8 * 3, without) == queue
 
 
 @pytest.mark.parametrize(
@@ -239,7 +296,7 @@ def test_each_network_leaves_as_much_as_it_holds(held: dict[str, int], left: int
         Newcomer(Party(Address(f"0x{number:040x}"), "", "", network), 0.0, 0.0, 0.0, False, False)
         for number, network in enumerate("aaabc")
     ]
-    assert "".join(one.party.network or "" for one in seat_rules.choose_funded(queue, held, left)) == funded
+    assert "".join(one.party.network or "" for one in seat_rules.choose_funded(queue, held, left, left)) == funded
 
 
 def test_a_flood_of_more_than_a_sample_waits_in_the_queue(new_market: NewMarket) -> None:

@@ -10,7 +10,9 @@
    Untried newcomers, which never delivered and whose network had no newcomers' task lately, have up to half of a
    round's tasks besides while audits are in time, one for each network, by a draw of the job's secret. So behind k
    networks one waits (k + 2) / tasks rounds on average, whether these work or leave their places. An identity gains one
-   answer by it at most. The money for newcomers goes to no network that holds as much as is left (choose_funded).
+   answer by it at most. The money for newcomers goes to no network that holds as much as is left (choose_funded), and
+   from idle ones of any networks half is kept: for deposits at once, for others as rounds pass (count_open_prices). So
+   whoever holds all of it puts PROOF prices at risk for each of that half.
    Where proven ones would suffice, one that never delivered gets no seat while such a one of its network or owner left
    its own (find_pausing_place), unless it has a deposit. While any such place counts, a proven one takes over the seat
    of a worker later than its class (features.late.expected_s), and the first to answer is paid. So a flood of fresh
@@ -114,17 +116,28 @@ def order_newcomers(waiting: Iterable[Newcomer]) -> list[Newcomer]:
     return [known[party.worker] for party in newcomers.in_turn(one.party for one in ordered)]
 
 
-def choose_funded(queue: Iterable[Newcomer], held: Mapping[str, int], left: int) -> list[Newcomer]:
+def count_open_prices(prices: int, idle: int, number: int, rounds: int) -> int:
+    """Returns how many further ones of the `prices` for newcomers those without a deposit may get in round `number`.
+
+    `idle` are held by such ones that earned nothing, and that left their place or are not there. These leave half of
+    all to others in the first round and none in the last: money comes back with the job alone, but each round has
+    newcomers of its own.
+    """
+    kept = prices * max(0, rounds - number) // (2 * rounds)
+    return max(0, prices - kept - idle)
+
+
+def choose_funded(queue: Iterable[Newcomer], held: Mapping[str, int], left: int, without: int) -> list[Newcomer]:
     """Returns the newcomers that get one of `left` prices reserved, by the queue's order.
 
-    A network, or else a payout address, gets none while it holds as many prices, earning nothing, as are left, so the
-    first network holds half of them at most. A newcomer with a deposit is not bound by its network.
+    Those without a deposit get `without` of them at most. Of these a network, or else a payout address, gets none while
+    it holds as many prices, earning nothing, as they may still get: the first holds half of them at most.
     """
     counts, funded = Counter(held), list[Newcomer]()
     for one in queue:
         owner = one.party.network or one.party.payout
-        if left > 0 and (one.deposit or counts[owner] < left):
-            counts[owner], left = counts[owner] + 1, left - 1
+        if left > 0 and (one.deposit or counts[owner] < min(left, without)):
+            counts[owner], left, without = counts[owner] + 1, left - 1, without - (not one.deposit)
             funded.append(one)
     return funded
 
