@@ -52,6 +52,8 @@ _JOB: Final = {
 TRUSTED: Final = JobSpec.model_validate(_JOB | TRUST)
 DEFAULT: Final = JobSpec.model_validate(_JOB)
 """A job of as many rounds that names no trust; everybody is proven at the start, the colluders too."""
+OWN: Final = "default"
+"""A job that names none of these fields."""
 AUDITED: Final = "audits of 50 %"
 OPEN: Final = 20
 """Rounds that a job may have open which is to bear patient colluders."""
@@ -60,6 +62,7 @@ _SELDOM: Final = replace(_AUDITED, audit=0.1)
 VOTES: Final = replace(_AUDITED, audit=0.0)
 DEFENCES: Final[Mapping[str, Defence]] = {
     AUDITED: Defence("mean", plan=_AUDITED, replays=True),
+    OWN: Defence("mean", {}, DEFAULT.plan(BEST), True, DEFAULT.final_after, DEFAULT.norm_bound),
     "audits of 10 %": Defence("mean", plan=_SELDOM, replays=True),
     "audits of 10 %, median": Defence("median", plan=_SELDOM, replays=True),
     "votes of 3 to 5": Defence("mean", plan=VOTES),
@@ -78,10 +81,10 @@ BESIDE: Final[Mapping[str, Defence]] = {
     f"{AUDITED}, {OPEN} rounds": Defence("mean", plan=_AUDITED, replays=True, final_after=OPEN),
     "proven, 2 rounds": Defence("mean", plan=DEFAULT.plan(BEST), replays=True),
     "proven": Defence("mean", plan=DEFAULT.plan(BEST), replays=True, final_after=DEFAULT.final_after),
-    "default": Defence("mean", {}, DEFAULT.plan(BEST), True, DEFAULT.final_after, DEFAULT.norm_bound),
+    OWN: DEFENCES[OWN],
 }
-"""Defences that patient and late colluders are played against; the last is a job that names none of these fields."""
-AIMED: Final = frozenset({f"{AUDITED}, {OPEN} rounds", "proven", "default"})
+"""Defences that patient and late colluders are played against."""
+AIMED: Final = frozenset({f"{AUDITED}, {OPEN} rounds", "proven", OWN})
 """Those that a job is to have against them."""
 
 

@@ -1,7 +1,7 @@
 """Points of accuracy lost under each attack by each defence, and the table as a picture."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 
 from benchmarks.trust.attacks import ATTACKS
@@ -37,7 +37,8 @@ def fill(
     """The table, once more after each defence."""
     table = Table(trained.workload.name, Run(trained, DEFENCES[BASELINE], setting).accuracy(None))
     for name in defences:
-        run = (Replayed if DEFENCES[name].replays else Run)(trained, DEFENCES[name], setting)
+        how = DEFENCES[name]
+        run = (Replayed if how.replays else Run)(trained, how, replace(setting, norm_bound=how.norm_bound))
         tried = {NO_ATTACK: None, **{attack: attack for attack in attacks}}
         table.lost[name] = {label: table.baseline - run.accuracy(attack) for label, attack in tried.items()}
         if isinstance(run, Replayed):
