@@ -6,7 +6,7 @@ import mmap
 import os
 import secrets
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -39,7 +39,7 @@ class Incoming:
 
     def __init__(self, file: BinaryIO, to_stay: bool, beside: Executor, start: int = 0) -> None:
         self._file = file
-        self._beside = beside
+        self.beside = beside
         self._hasher = blake3()
         self._to_stay = to_stay
         self._begun = start
@@ -61,7 +61,7 @@ class Incoming:
             self._file.write(chunk)
             self._hasher.update(chunk)
         else:
-            hashed = self._beside.submit(self._hasher.update, chunk)
+            hashed = self.beside.submit(self._hasher.update, chunk)
             self._file.write(chunk)
             hashed.result()
         self.length += len(chunk)
@@ -115,14 +115,10 @@ class Incoming:
         with suppress(FileExistsError):
             os.link(self._file.name, place)
 
-    def list_beside(self, listed: "Incoming") -> Future[None]:
-        """Writes the piece digests of these bytes durably to another blob, in the second thread."""
-
-        def write() -> None:
-            listed.write(self.pieces)
-            listed.sync()
-
-        return self._beside.submit(write)
+    def list_pieces(self, of: "Incoming") -> None:
+        """Writes the piece digests of another blob durably."""
+        self.write(of.pieces)
+        self.sync()
 
 
 class DiskBlobs:
@@ -209,7 +205,8 @@ class DiskBlobs:
         place.parent.mkdir(parents=True, exist_ok=True)
         incoming.flush()
         with self.receive() if incoming.length > framing.PIECE else nullcontext() as listed:
-            beside = None if listed is None else incoming.list_beside(listed)  # two syncs at once take as long as one
+            # two syncs at once take as long as one
+            beside = None if listed is None else incoming.beside.submit(listed.list_pieces, incoming)
             incoming.sync()
             incoming.link(place)
             handle = os.open(place.parent, os.O_RDONLY)

@@ -218,10 +218,7 @@ def store_image(blobs: Blobs, image: Image, hashed: Future[Digest] | None = None
 
 
 def store_image_beside(beside: Executor, blobs: Blobs, image: Image) -> tuple[Digest, Future[Digest]]:
-    """Stores an image's bytes in another thread; returns their digest, and the future of the durable blob.
-
-    Objects of a store past the service, and large files, are durable at once: nothing else should wait for them.
-    """
+    """Returns the digest, and the future of the blob; one past the service or of a large file is durable at once."""
     digest = Future[Digest]()
     stored = beside.submit(store_image, blobs, image, digest)
     futures.wait([digest, stored], return_when=futures.FIRST_COMPLETED)

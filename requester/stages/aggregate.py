@@ -115,9 +115,8 @@ def _merge_here(context: Context, job_id: str, closing: ClosingRound, shared: bo
         with record_span("store parameters"):
             published = replay.store_image(context.blobs, state.update) if state.update.length else None
             updated, stored = replay.store_image_beside(beside, context.blobs, state.parameters)
-        again = {updated: partial(replay.store_image, context.blobs, state.parameters)}
-        if published is not None:
-            again[published] = partial(replay.store_image, context.blobs, state.update)
+        images = {updated: state.parameters} | ({published: state.update} if published is not None else {})
+        again = {digest: partial(replay.store_image, context.blobs, image) for digest, image in images.items()}
         merged = MergedRound(updated, published, loss, again, lambda: state.parameters.arrays, stored=stored)
         closed = _close_round(context, job_id, closing, merged)
     if closed is None:

@@ -42,22 +42,6 @@ def _by_key(table: type[Row]) -> Select[Row]:
     return _populate_existing(select(table).where(column == bindparam("key")).with_for_update(key_share=True))
 
 
-@cache
-def _job_of_task() -> Select[Job]:
-    its_job = select(Task.job_id).where(Task.id == bindparam("task")).scalar_subquery()
-    return _populate_existing(select(Job).where(Job.id == its_job).with_for_update(read=True))
-
-
-def claimed_task(work: Work, task_id: str) -> tuple[Task, Job] | None:
-    """Locks the task, and its job for others that would change it; None where another transaction has the task."""
-    job = work.session.scalars(_job_of_task(), {"task": task_id}).one()
-    query = select(Task).where(Task.id == task_id)
-    task = work.session.scalars(
-        _populate_existing(query.with_for_update(key_share=True, skip_locked=True))
-    ).one_or_none()
-    return None if task is None else (task, job)
-
-
 def in_order(tasks: Select[Task]) -> Select[Task]:
     """Returns the query for these tasks that locks them in the one common order."""
     ordered = tasks.order_by(Task.job_id, Task.round, Task.index, Task.attempt)
@@ -85,18 +69,26 @@ LOCKED_WORKERS: Final = _populate_existing(
 class LockedTasks:
     """A query for tasks of any jobs, which locks their jobs as `claimed_task` does, then them; it is built once."""
 
-    def __init__(self, tasks: Select[Task]) -> None:
+    def __init__(self, tasks: Select[Task], clause: str = "FOR NO KEY UPDATE OF tasks") -> None:
         ordered = tasks.order_by(Task.job_id, Task.round, Task.index, Task.attempt)
         both = ordered.join(Job, Job.id == Task.job_id).add_columns(Job).options(defer(Job.spec))
-        locked = both.with_for_update(read=True, of=Job).suffix_with(_THEN_TASKS, dialect="postgresql")
+        locked = both.with_for_update(read=True, of=Job).suffix_with(
+            text(clause), dialect="postgresql"
+        )  # in this order
         self._both = locked.execution_options(populate_existing=True)
 
     def __call__(self, work: Work, **named: Iterable[str]) -> list[tuple[Task, Job]]:
         return [(task, job) for task, job in work.session.execute(self._both, named)]
 
 
-_THEN_TASKS: Final = text("FOR NO KEY UPDATE OF tasks")
-"""A row's locks are taken in the order in which they are written."""
+_CLAIMED: Final = LockedTasks(
+    select(Task).where(Task.id == bindparam("task")), "FOR NO KEY UPDATE OF tasks SKIP LOCKED"
+)
+
+
+def claimed_task(work: Work, task_id: str) -> tuple[Task, Job] | None:
+    """Locks the task, and its job for others that would change it; None where another transaction has the task."""
+    return next(iter(_CLAIMED(work, task=task_id)), None)
 
 
 def held_tasks(work: Work, tasks: Select[Task]) -> Sequence[Task]:
