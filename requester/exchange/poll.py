@@ -74,7 +74,7 @@ def _handle_polls_in_tx(context: Context, polls: Sequence[Poll]) -> tuple[list[P
             work.notify("assign")
         work.flush()
         if any(row.leaving for row in money):
-            accounts.mark_staying(work, intake.asking)
+            accounts.mark_leaving(work, intake.asking, leaving=False)
         hands = {known.hand.task.id: known.hand for known in own.values()}
         answers = outbox.build_poll_answers(context, work, polls, held, now, hands)
         work.topics.difference_update(map(worker_topic, addresses))  # their news is in the answers
@@ -141,7 +141,7 @@ def _take_in(intake: _Intake, held: defaultdict[Address, Held], poll: Poll) -> l
     ]
     held[address] = _mark_known_ends(held[address], request)
     if request.leaving:
-        accounts.mark_leaving(work, address)
+        accounts.mark_leaving(work, [address], leaving=True)
     return refusals
 
 

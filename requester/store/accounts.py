@@ -28,14 +28,9 @@ _OF_JOB: Final = (
 )
 
 
-def mark_leaving(work: Work, worker: Address) -> None:
-    """Marks the worker as leaving in all jobs: nothing more is reserved for it."""
-    work.connection().execute(_LEAVE, {"of": worker})
-
-
-def mark_staying(work: Work, workers: Sequence[Address]) -> None:
-    """Marks workers that ask for work again as not leaving."""
-    work.connection().execute(_STAY, {"workers": workers})
+def mark_leaving(work: Work, workers: Sequence[Address], leaving: bool) -> None:
+    """Marks workers in all jobs as leaving, so that nothing more is reserved for them, or as staying."""
+    work.connection().execute(_MARK, {"workers": workers, "mark": leaving})
 
 
 def lock_with_money(work: Work, workers: Iterable[Address]) -> Mapping[Address, Any]:
@@ -45,7 +40,6 @@ def lock_with_money(work: Work, workers: Iterable[Address]) -> Mapping[Address, 
     return {row.Worker.address: row for row in work.session.execute(_WITH_MONEY, {"workers": workers})}
 
 
-_THEIRS: Final = is_in_bound_list(Account.worker, "workers")
 _ITS_OWN: Final = Account.worker == Worker.address
 _OPEN: Final = exists().where(Task.state == TaskState.OPEN, Job.id == Task.job_id, Job.state == JobState.RUNNING)
 _WITH_MONEY: Final = LOCKED_WORKERS.add_columns(
@@ -53,5 +47,8 @@ _WITH_MONEY: Final = LOCKED_WORKERS.add_columns(
     exists().where(_ITS_OWN, Account.reserved > Account.earned).label("covered"),
     select(_OPEN).scalar_subquery().label("open"),
 )
-_LEAVE: Final = update(Account).where(Account.worker == bindparam("of")).values(leaving=True)
-_STAY: Final = update(Account).where(_THEIRS, Account.leaving.is_(True)).values(leaving=False)
+_MARK: Final = (
+    update(Account)
+    .where(is_in_bound_list(Account.worker, "workers"), Account.leaving != bindparam("mark"))
+    .values(leaving=bindparam("mark"))
+)
