@@ -4,6 +4,8 @@ Errors of all commands are printed here, by gradmarket.mistakes: in two lines, o
 """
 
 import gc
+import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -63,7 +65,13 @@ MISTAKES: Final = "gradmarket.mistakes"
 """Imported when something went wrong: it knows the errors of everything that the commands use."""
 DEBUG: Final = "--debug"
 JSON: Final = "--json"
+DOCTOR: Final = "doctor"
+SETTING_NAMES: Final = "gradmarket.setting_names"
+EVERY_COMMAND_READS: Final = frozenset({"GRADMARKET_URL", "GRADMARKET_TOKEN", "GRADMARKET_DATA"})
 FOLDERS: Final = frozenset({"--cache", "--data", "--dataset", "--folder"})
+FILES: Final = frozenset(
+    {"--consent", "--from", "--output", "--passphrase-file", "--receipts", "--report", "--to", "-o"}
+)
 """Options whose empty value, from a variable that is not set, would be the folder in which the command was called."""
 
 
@@ -81,8 +89,11 @@ class LazyGroup(TyperGroup):
                 if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
                     raise typer.BadParameter(f"{word.encode(errors='replace').decode()!r} is not text in UTF-8")
             for option, word in pairwise([*given, "."]):
-                if (option in FOLDERS and not word) or (option[-1:] == "=" and option[:-1] in FOLDERS):
-                    raise typer.BadParameter(f"{option.removesuffix('=')} is empty: name a folder, or leave it out")
+                name = option.removesuffix("=")
+                if (name in FOLDERS or name in FILES) and not (word if name == option else ""):
+                    place = "a folder" if name in FOLDERS else "a place"
+                    raise typer.BadParameter(f"{name} is empty: name {place}, or leave it out")
+            _warn_of_misspelt_settings(given)
             code = super().main(given, prog_name, **{**options, "standalone_mode": False})
         except Exception as error:  # noqa: BLE001
             print_error = import_module(MISTAKES).print_error
@@ -106,6 +117,14 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if name is None else _load_command(name), rest
+
+
+def _warn_of_misspelt_settings(given: Sequence[str]) -> None:
+    """Names them on standard error, with --json as JSON; nothing is imported where the environment has no others."""
+    others = {name for name in os.environ if name.upper().startswith("GRADMARKET_")} - EVERY_COMMAND_READS
+    if others and DOCTOR not in given:  # which lists them itself
+        for sentence in import_module(SETTING_NAMES).find_misspelt_settings(others):
+            echo_text(json.dumps({"warning": sentence}) if JSON in given else f"warning: {sentence}", err=True)
 
 
 @cache

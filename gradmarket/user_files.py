@@ -2,12 +2,11 @@
 
 import json
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.fields import Model, faults_of, first_fault, in_words
@@ -19,7 +18,7 @@ def load_json_object(file: str, *needed: str) -> dict[str, Any]:
     Raises NotFound, or Refused for anything else.
     """
     try:
-        value = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
+        value = json.loads(sys.stdin.read() if file == "-" else parse_place(file).read_text())
     except FileNotFoundError:
         raise NotFound(f"there is no file {file}") from None
     except OSError as error:
@@ -40,6 +39,14 @@ def check_input(kind: type[Model], given: Mapping[str, Any], name: str) -> Model
     except ValidationError as error:
         faults = (in_words(fault, fault["loc"], given) for fault in faults_of(error))
         raise Refused("; ".join(f"{field or name}: {message}" for field, message in faults)) from None
+
+
+def parse_place(text: str) -> Path:
+    """Returns the path of a command's argument. Raises Refused for an empty one, from a variable that is not set: it
+    would be the folder in which the command was called."""
+    if not text.strip():
+        raise Refused("the name of a file or folder is empty", "name it; `.` is the folder that you are in")
+    return Path(text)
 
 
 def check_writable(path: Path) -> Path:
@@ -64,10 +71,6 @@ def write_all(texts: Mapping[Path, str]) -> None:
         raise
 
 
-NEARLY: Final = 0.85
-"""The least similarity of a variable's name to a setting's for which that is suggested (difflib's ratio)."""
-
-
 def settings_from(kind: type[Model], given: Mapping[str, Any], options: Mapping[str, str] | None = None) -> Model:
     """Returns settings made from a command's options, which come before the environment; None is not given.
 
@@ -84,16 +87,3 @@ def settings_from(kind: type[Model], given: Mapping[str, Any], options: Mapping[
         raise Refused(f"{name}: {detail}", f"name another value for {name}, or leave it out") from error
     except ValueError as error:  # the environment's value is not JSON where JSON is required
         raise Refused(str(error), "see `gradmarket settings` for what it takes") from error
-
-
-def find_misspelt_settings(kind: type[BaseModel], names: Iterable[str], others: Container[str]) -> Iterator[str]:
-    """Yields a sentence for each of the environment's names that is nearly a setting's, and none.
-
-    `others` are names of the same prefix that something else reads.
-    """
-    prefix = str(kind.model_config.get("env_prefix", ""))
-    known = {f"{prefix}{name}".upper() for name in kind.model_fields}
-    for name in sorted(set(map(str.upper, names)) - known):
-        near = get_close_matches(name, known, 1, NEARLY) if name.startswith(prefix) and name not in others else ()
-        if near:
-            yield f"{name} is no setting, and changes nothing: set {near[0]}, or unset it"

@@ -13,14 +13,14 @@ import typer
 import uvicorn
 
 from gradmarket.terminal import echo_text
-from gradmarket.user_files import find_misspelt_settings, settings_from
+from gradmarket.user_files import settings_from
 from requester.app import create_app
 from requester.context import Context
 from requester.engine import StageEngine, stages_with
 from requester.feature import features_of
 from requester.folder_lock import lock_data_folder
 from requester.serving import EVERYWHERE, build_join_command, build_server_config, open_listener, own_url
-from requester.settings import OF_COMPOSE, RequesterSettings
+from requester.settings import RequesterSettings
 from requester.wiring import configure_logging, open_context, open_relay
 
 COLLECT: Final = (20_000, 20, 100)
@@ -40,9 +40,6 @@ def serve(
     """Serve jobs to workers: API, stages and, where no chain is configured, a local Anvil."""
     options = {"data": data, "host": host, "port": port, "rpc": rpc, "auditor": auditor}
     settings = settings_from(RequesterSettings, options)
-    ours = [name for name in os.environ if not name.upper().startswith("GRADMARKET_WORKER_")]
-    for sentence in find_misspelt_settings(RequesterSettings, ours, OF_COMPOSE):
-        echo_text(f"warning: {sentence}", err=True)
     configure_logging(json, settings.log)
     alone = settings.database_url.startswith("sqlite")
     os.umask(settings.hidden)

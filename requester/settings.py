@@ -35,6 +35,13 @@ def check_auditor_device(device: str) -> str:
     return device
 
 
+def check_host(host: str) -> str:
+    """Returns the host. Raises ValueError for an empty one, such as of a variable that is not set."""
+    if not host.strip():
+        raise ValueError("it is empty: write 127.0.0.1, or 0.0.0.0 for every address of this machine")
+    return host
+
+
 def check_proxy_path(path: str) -> str:
     """Returns the path. Raises ValueError unless it begins and ends with a slash."""
     if not (path.startswith("/") and path.endswith("/")):
@@ -47,7 +54,7 @@ class RequesterSettings(BaseSettings):
 
     data: Path = Path("data")
     """Folder of the embedded defaults: database, blobs, keys, the local chain's state."""
-    host: str = "127.0.0.1"
+    host: Annotated[str, AfterValidator(check_host)] = "127.0.0.1"
     """The address to listen on; behind a proxy that ends TLS it stays this one."""
     port: int = Field(default=8700, ge=0, le=65535)
     """The port to listen on; 0 for any that is free."""

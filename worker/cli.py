@@ -16,7 +16,6 @@ import typer
 from contracts import OTHERS, keystore
 from gradmarket.market.errors import Refused
 from gradmarket.terminal import echo_text
-from gradmarket.user_files import find_misspelt_settings
 from worker import wallet
 from worker.feature import WalletLine
 from worker.features import FEATURES
@@ -36,7 +35,6 @@ from worker.options import (
     settings_of,
 )
 from worker.run import run_worker
-from worker.settings import OF_COMPOSE, WorkerSettings
 from worker.signals import LeaveNow
 
 app = typer.Typer(no_args_is_help=True, help="Sell gradients: run a worker, look after its wallet.")
@@ -176,11 +174,9 @@ def run_command(
     options |= {"hours": hours, "idle": idle or None, "max_watts": max_watts, "max_celsius": max_celsius}
     options |= {"dataset": dataset, "tell_rows": False if hide_rows else None}
     options |= {"row_epsilon": row_epsilon, "row_delta": row_delta}
-    jobs = [*(job or ()), *([for_] if for_ else ())] or None
+    jobs = [*(job or ()), *([] if for_ is None else [for_])] or None
     keys = {"passphrase_file": passphrase_file, "plain_key": plain_key or None}
     settings = settings_of(**options, **keys, max_memory=max_memory, max_disk=max_disk, jobs=jobs, page=page)
-    for sentence in find_misspelt_settings(WorkerSettings, os.environ, OF_COMPOSE):
-        echo_text(f"warning: {sentence}", err=True)
     os.umask(OTHERS)
     try:
         done = run_worker(add_wallet_passphrase(settings), journal=Journal(as_json, timed=True))

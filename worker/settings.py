@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from contracts import keystore
 from gradmarket.compute.own_machine import ALL, AUTO, list_device_names
+from gradmarket.market.fields import ID
 from gradmarket.market.money import WRITTEN
 from gradmarket.market.signing import NamedAddress
 from gradmarket.market.terms import JobId
@@ -103,7 +104,7 @@ class WorkerSettings(BaseSettings):
     """Origins of stores in the worker's own network that the market may send payloads and downloads to."""
     data_servers: frozenset[ServerOrigin] = frozenset()
     """Origins of servers in the worker's own network that jobs' datasets may be fetched from."""
-    jobs: frozenset[JobId] = Field(default=frozenset(), max_length=64)
+    jobs: frozenset[Annotated[JobId, Field(pattern=ID)]] = Field(default=frozenset(), max_length=64)
     """Works for these jobs only; for any where empty."""
     dataset: Path | None = None
     """Folder of rows of its own (`gradmarket data pack`), for the one private job in `jobs`. They never leave it."""

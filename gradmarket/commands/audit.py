@@ -18,7 +18,7 @@ from gradmarket.public_audit.audit_report import describe_count
 from gradmarket.public_audit.audit_run import SAMPLE, AuditPlan, archive_job, audit_job
 from gradmarket.public_audit.job_records import Progress
 from gradmarket.terminal import echo_text
-from gradmarket.user_files import check_writable, write_all
+from gradmarket.user_files import check_writable, parse_place, write_all
 from worker.features.disputes.kept_receipts import LoadedReceipts, load_receipts
 
 FOLDER: Final = Path.home() / ".gradmarket" / "audits"
@@ -80,7 +80,10 @@ def audit(
 def archive(
     market: Annotated[str, typer.Argument(metavar="MARKET", help="Address of the market's service.")],
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")],
-    to: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write to; its files are kept.")],
+    to: Annotated[
+        Path,
+        typer.Argument(parser=parse_place, metavar="FOLDER", help="Folder to write to; its files are kept."),
+    ],
     rpc: Annotated[str | None, typer.Option(help="Your own node of the market's chain; else a local market's.")] = None,
     folder: Annotated[Path, typer.Option(help="Keeps downloads, to go on after a break.")] = FOLDER,
     as_json: JsonOption = False,

@@ -19,6 +19,7 @@ from gradmarket.market.manifest import MANIFEST, Encoding, Manifest, TextEncodin
 from gradmarket.market.terms import blob_digest
 from gradmarket.network.environment import is_address
 from gradmarket.terminal import echo_text
+from gradmarket.user_files import parse_place
 from graphdoc import formats
 
 FORMATS: Final = ", ".join(formats.list_format_names())
@@ -31,8 +32,10 @@ def packing(
     source: Annotated[
         Path,
         typer.Argument(
+            parser=parse_place,
+            metavar="SOURCE",
             help="npz, npy, safetensors, parquet, csv, jsonl; a saved dataset's folder; a folder of pictures for each "
-            "class; with --length txt or md, or a folder of them."
+            "class; with --length txt or md, or a folder of them.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")],
@@ -124,7 +127,7 @@ def _parse_columns(inputs: list[str]) -> dict[str, list[str]]:
 
 @app.command()
 def upload(
-    folder: Annotated[Path, typer.Argument(help="The folder of `data pack`.")],
+    folder: Annotated[Path, typer.Argument(parser=parse_place, metavar="FOLDER", help="The folder of `data pack`.")],
     unserved: Annotated[
         list[str] | None,
         typer.Option(metavar="PARTITION", help="To measure on: no worker reads it. Repeat; by default test."),

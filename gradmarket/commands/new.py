@@ -12,7 +12,7 @@ from gradmarket.commands.edge import JsonOption, print_json
 from gradmarket.market.errors import Refused
 from gradmarket.market.job_parts import DEFAULT_REPLICATION
 from gradmarket.terminal import echo_text
-from gradmarket.user_files import write_all
+from gradmarket.user_files import parse_place, write_all
 
 STARTERS: Final = "gradmarket.starters"
 SCRIPT, SETTINGS = "train.py", "settings.json"
@@ -35,7 +35,7 @@ def list_starter_kinds() -> list[str]:
 
 
 def new(
-    folder: Annotated[Path, typer.Argument(help="Where to write; a new or empty folder.")],
+    folder: Annotated[Path, typer.Argument(parser=parse_place, metavar="FOLDER", help="A new or empty folder.")],
     kind: Annotated[str, typer.Option("--for", help=f"Its data: {', '.join(list_starter_kinds())}.")] = "",
     private: Annotated[bool, typer.Option("--private", help="On rows that stay with their holders instead.")] = False,
     secure: Annotated[

@@ -127,6 +127,12 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 NO_URL: Final = "no address of a service: write it like http://127.0.0.1:8700"
+NO_URLS: Final[Mapping[str, str]] = {
+    "rpc": "no address of a chain's node: write it like http://127.0.0.1:8545",
+    "s3_endpoint": "no address of a store: write it like http://127.0.0.1:9000",
+    "s3_public_endpoint": "no address of a store: write it like https://store.example.org",
+}
+"""The words for the addresses of something else, by the field's name."""
 FORMS: Final[Mapping[str, str]] = {
     "tuple_type": "write a list",
     "list_type": "write a list",
@@ -199,8 +205,9 @@ class OneFaultModel(DeferredModel):
 def first_fault(error: ValidationError, *within: str) -> tuple[str, str]:
     """Returns the first refused field, as a dotted path beneath `within`, and the reason."""
     fault = faults_of(error)[0]
-    fault_text = NO_URL if fault["type"] in ("url_parsing", "url_scheme") else describe_fault(fault)
-    return ".".join((*within, *map(str, fault["loc"]))), fault_text
+    place = (*within, *map(str, fault["loc"]))
+    no_address = fault["type"] in ("url_parsing", "url_scheme")
+    return ".".join(place), NO_URLS.get(place[-1], NO_URL) if no_address else describe_fault(fault)
 
 
 def faults_of(error: ValidationError) -> list[ErrorDetails]:

@@ -153,6 +153,30 @@ def test_a_file_that_is_no_manifest_is_refused_with_its_fault_in_words(name: str
     assert "pydantic" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["archive", DEAD, "job-1", ""],
+        ["backup", "--to", ""],
+        ["data", "pack", "", "-o", "out"],
+        ["data", "pack", "junk.npy", "-o", ""],
+        ["data", "upload", ""],
+        ["job", "plan", ""],
+        ["job", "submit", ""],
+        ["new", ""],
+        ["wallet", "backup", ""],
+        ["wallet", "export-watch", ""],
+        ["wallet", "heads", "export", ""],
+    ],
+    ids=" ".join,
+)
+def test_an_empty_name_is_not_the_folder_that_the_command_is_called_in(words: list[str], place: Path) -> None:
+    before = set(place.iterdir())
+    done = call(words)
+    assert (done.exit_code, " is empty" in done.stderr) == (mistakes.CODE, True), done.stderr
+    assert set(place.iterdir()) == before
+
+
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_missing_module_of_ours_is_our_fault_and_no_extra_brings_it(name: str) -> None:
     found = mistakes.describe_error(ModuleNotFoundError(name=f"{name}.absent"), "gradmarket serve")

@@ -1,5 +1,6 @@
 """Each fault that the doctor knows, made for real, is found with its fix; a sound part has none."""
 
+import json
 import os
 import re
 import socket
@@ -17,10 +18,9 @@ from gradmarket.commands.checkup import CheckResult
 from gradmarket.commands.doctor import check_setting_names
 from gradmarket.endpoint import data_folder
 from gradmarket.market.errors import Refused
-from gradmarket.user_files import find_misspelt_settings
-from requester.settings import OF_COMPOSE, RequesterSettings
+from gradmarket.setting_names import find_misspelt_settings
+from requester.settings import RequesterSettings
 from tests.source_tree import ROOT
-from worker import settings
 from worker.settings import WorkerSettings
 
 
@@ -155,22 +155,28 @@ def test_no_name_that_the_compose_file_reads_is_taken_for_a_misspelt_one() -> No
 
 def test_only_near_misspellings_of_settings_are_reported() -> None:
     names = ["GRADMARKET_DATABSE", "gradmarket_port", "GRADMARKET_MY_OWN", "GRADMARKET_CHAIN_PORT", "HOME"]
-    assert list(find_misspelt_settings(RequesterSettings, names, OF_COMPOSE)) == [
-        "GRADMARKET_DATABSE is no setting, and changes nothing: set GRADMARKET_DATABASE, or unset it"
+    assert list(find_misspelt_settings([*names, "GRADMARKET_WORKER_MAX_DISC", "GRADMARKET_WORKER_MEMORY"])) == [
+        "GRADMARKET_DATABSE is no setting, and changes nothing: set GRADMARKET_DATABASE, or unset it",
+        "GRADMARKET_WORKER_MAX_DISC is no setting, and changes nothing: set GRADMARKET_WORKER_MAX_DISK, or unset it",
     ]
-    names = ["GRADMARKET_WORKER_MAX_DISC", "GRADMARKET_WORKER_MEMORY", "GRADMARKET_PORT"]
-    (told,) = find_misspelt_settings(WorkerSettings, names, settings.OF_COMPOSE)
-    assert "set GRADMARKET_WORKER_MAX_DISK" in told
 
 
-@pytest.mark.parametrize("command", ["serve", "worker run"])
-def test_the_command_warns_before_it_begins(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    word = "GRADMARKET_" if command == "serve" else "GRADMARKET_WORKER_"
+@pytest.mark.parametrize("command", ["serve", "worker run", "wallet show", "job list", "token list", "audit x y"])
+def test_every_command_warns_before_it_begins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str) -> None:
+    word = "GRADMARKET_WORKER_" if command in ("worker run", "wallet show") else "GRADMARKET_"
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(f"{word}DATAA", "x")
+    monkeypatch.setenv("GRADMARKET_URL", "http://127.0.0.1:1")
     monkeypatch.setattr("requester.cli.lock_data_folder", _end)
     monkeypatch.setattr("worker.cli.run_worker", _end)
     done = CliRunner().invoke(app, command.split())
     assert f"warning: {word}DATAA is no setting, and changes nothing: set {word}DATA, or unset it" in done.stderr
+
+
+def test_a_warning_beside_json_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADMARKET_TOKN", "x")
+    done = CliRunner().invoke(app, ["job", "list", "--market", "http://127.0.0.1:1", "--json"])
+    assert [[*json.loads(line)] for line in done.stderr.splitlines()] == [["warning"], ["error"]]
 
 
 def _end(*_given: object, **_named: object) -> None:

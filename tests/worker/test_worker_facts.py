@@ -1,6 +1,8 @@
 """A market's facts of its token and contract: printed and counted with only where they make sense."""
 
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -9,12 +11,15 @@ from contracts.deployment import TOKEN_SUPPLY, Deployment, genesis_of, market_at
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
 from contracts.transactions import execute_call, require_receipt
+from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.sign_in import ChainFacts
 from tests.onchain import DEPLOYER
 from tests.worker.fake_market import FakeMarket, other
 from worker import Untrusted
+from worker.markets.market_session import open_market_session
 from worker.money.chain_view import LONGEST_WINDOW_S, check_facts, choose_rpc, connect_to_deployment
+from worker.settings import WorkerSettings
 
 
 @pytest.mark.parametrize(
@@ -120,3 +125,14 @@ def test_a_hostile_deployment_of_the_right_code_is_not_worked_for(
 def test_an_honest_one_of_the_same_code_is(fake_market: FakeMarket, anvil: LocalChain) -> None:
     """The twin."""
     connect_to_deployment(anvil.url, hostile(anvil, fake_market, 60, "USDX", 6))
+
+
+def test_pay_in_another_token_is_refused_before_anything_is_sent_or_written(
+    fake_market: FakeMarket, anvil: LocalChain, tmp_path: Path
+) -> None:
+    settings = WorkerSettings(data=tmp_path / "new", min_per_hour="1 ETH")
+    shared, market = Mock(settings=settings, features=()), Mock(spec=["origin"])
+    with pytest.raises(Refused, match="'1 ETH' is no amount") as refused:
+        open_market_session(shared, market, fake_market.facts(anvil.url))
+    assert "--min-per-hour or GRADMARKET_WORKER_MIN_PER_HOUR" in refused.value.remedy
+    assert not settings.data.exists()

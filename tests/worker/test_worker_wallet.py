@@ -87,6 +87,26 @@ def test_an_address_without_its_scheme_is_refused_with_an_example(tmp_path: Path
     assert done.stderr.startswith("error: --market: no address of a service: write it like http://127.0.0.1:8700\n")
 
 
+@pytest.mark.parametrize("command", ["worker run", "wallet redeem", "serve"])
+def test_a_word_in_place_of_a_node_is_refused_with_a_node_s_example(command: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, [*command.split(), "--rpc", "foo", "--data", str(tmp_path)])
+    assert done.stderr.startswith("error: --rpc: no address of a chain's node: write it like http://127.0.0.1:8545\n")
+
+
+@pytest.mark.parametrize("option", ["--job", "--for"])
+def test_an_empty_job_is_refused(option: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["worker", "run", "--data", str(tmp_path / "new"), option, ""])
+    assert done.stderr.startswith("error: --job: an id has letters, digits and dashes")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_consent_that_is_not_there_is_refused_before_a_market_is_asked(tmp_path: Path) -> None:
+    command = ["worker", "run", "--data", str(tmp_path), "--market", "http://127.0.0.1:1", "--plain-key"]
+    done = CliRunner().invoke(app, [*command, "--consent", str(tmp_path / "none.json")])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: the consent {tmp_path / 'none.json'} cannot be read: No such file")
+
+
 def test_a_file_holds_the_old_bytes_or_the_new_ones(tmp_path: Path) -> None:
     durable.write_file_atomically(tmp_path / "deep" / "file", b"old")
     durable.write_file_atomically(tmp_path / "deep" / "file", b"new")

@@ -9,6 +9,7 @@ import typer
 from contracts import keystore
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.terminal import echo_text
+from gradmarket.user_files import parse_place
 from worker import durable, wallet
 from worker.feature import WorkerFeature
 from worker.options import DataOption, JsonOption, PassphraseOption, print_wallet, settings_of
@@ -25,7 +26,12 @@ def encrypt(data: DataOption = None, passphrase_file: PassphraseOption = None, a
 
 
 def backup(
-    to: Annotated[Path, typer.Argument(help="A folder elsewhere, such as a USB stick's, or a new file.")],
+    to: Annotated[
+        Path,
+        typer.Argument(
+            parser=parse_place, metavar="TO", help="A folder elsewhere, such as a USB stick's, or a new file."
+        ),
+    ],
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -117,6 +117,7 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
     if other := find_release_difference(facts.protocol, market.origin, "this worker"):
         raise Refused(*other)
     settings, key = shared.settings, shared.wallet
+    limits = limits_of(settings, TokenUnit.of(facts))
     found = (feature.find_consent(settings, facts, key.address, shared.payout) for feature in shared.features)
     consent = next((one for one in found if one is not None), None)
     market.identify(Credentials(key, shared.payout, facts.chain_id, consent))
@@ -124,7 +125,6 @@ def open_market_session(shared: Shared, market: MarketClient, facts: ChainFacts,
     known_chains.record_joined_market(settings.data, market.origin, facts.chain_id)
     fetcher = build_fetcher(settings, market, named)
     shared.stack.callback(fetcher.close)
-    limits = limits_of(settings, TokenUnit.of(facts))
     if missing := shared.runner.missing():
         text = f"Warning: this machine does not confine what computes strangers' models in: {', '.join(missing)}."
         shared.journal.once("unconfined", text, missing=list(missing))

@@ -11,6 +11,7 @@ from typing import Final
 
 from contracts.calls import quorum_of
 from gradmarket.compute.machine import Effort, MachineLimits
+from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.money import TokenUnit
@@ -233,15 +234,24 @@ def machine_limits(settings: WorkerSettings) -> MachineLimits:
     )
 
 
+def _parse_pay(setting: str, text: str, money: TokenUnit) -> Amount:
+    try:
+        return money.parse(text)
+    except Refused as error:
+        name = f"GRADMARKET_WORKER_{setting}".upper()
+        options = name if setting == "redeem_at" else f"--{setting.replace('_', '-')} or {name}"
+        raise Refused(error.detail, f"name another value with {options}; this market pays in {money.symbol}") from error
+
+
 def limits_of(settings: WorkerSettings, money: TokenUnit) -> WorkLimits:
     """Returns the limits in a market that pays in `money`. Raises Refused for an amount in another token."""
     return WorkLimits(
         **asdict(machine_limits(settings)),
         jobs=settings.jobs,
-        min_price=money.parse(settings.min_price),
-        min_per_tflop=money.parse(settings.min_per_tflop),
-        min_per_hour=money.parse(settings.min_per_hour),
-        redeem_at=None if settings.redeem_at is None else money.parse(settings.redeem_at),
+        min_price=_parse_pay("min_price", settings.min_price, money),
+        min_per_tflop=_parse_pay("min_per_tflop", settings.min_per_tflop, money),
+        min_per_hour=_parse_pay("min_per_hour", settings.min_per_hour, money),
+        redeem_at=None if settings.redeem_at is None else _parse_pay("redeem_at", settings.redeem_at, money),
         leases=settings.leases,
         unpaid=settings.unpaid,
         margin_s=settings.margin_s,

@@ -9,7 +9,7 @@ that the other wallet must sign, and takes its signature in a second call (`--no
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Annotated
 
 import typer
@@ -25,6 +25,7 @@ from worker import wallet
 from worker.feature import WorkerFeature
 from worker.features.consents import payout_consents
 from worker.features.consents.payout_consents import Message, find_consent_for_market
+from worker.markets.market_session import Shared
 from worker.options import DataOption, MarketOption, PassphraseOption, add_wallet_passphrase, settings_of
 from worker.protocol.client import COMMAND_WAIT_S, Credentials, MarketClient
 from worker.settings import WorkerSettings
@@ -130,6 +131,11 @@ class PayoutConsentsFeature(WorkerFeature):
     name = "consents"
     serves = frozenset({"consents"})
     wallet_commands = {"consent": app}
+
+    def run_beside(self, shared: Shared) -> AbstractContextManager[object]:
+        for path in shared.settings.consents:
+            payout_consents.load_consent(path)  # refused before a market is asked
+        return nullcontext()
 
     def find_consent(
         self, settings: WorkerSettings, facts: ChainFacts, worker: Address, payout: Address

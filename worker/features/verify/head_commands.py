@@ -24,7 +24,7 @@ from gradmarket.market.fields import DeferredModel, HashField, first_fault
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Hash, JobId
-from gradmarket.user_files import check_writable, write_all
+from gradmarket.user_files import check_writable, parse_place, write_all
 from worker import wallet
 from worker.features.verify import reported_heads
 from worker.features.verify.reported_heads import HeadCheck, ReportedHead, fetch_prefix_proof
@@ -85,7 +85,7 @@ def find_forks(heads: Sequence[ReportedHead], domain: Domain, signer: Address, p
 
 @app.command("export")
 def export_command(
-    file: Annotated[Path, typer.Argument(help="File for the heads, as JSON.")],
+    file: Annotated[Path, typer.Argument(parser=parse_place, metavar="FILE", help="File for the heads, as JSON.")],
     data: DataOption = None,
     passphrase_file: PassphraseOption = None,
     as_json: JsonOption = False,
@@ -102,7 +102,10 @@ def export_command(
 
 @app.command("compare")
 def compare_command(
-    file: Annotated[Path, typer.Argument(help="What another observer's `wallet heads export` wrote.")],
+    file: Annotated[
+        Path,
+        typer.Argument(parser=parse_place, metavar="FILE", help="What another observer's `wallet heads export` wrote."),
+    ],
     rpc: RpcOption = None,
     data: DataOption = None,
     passphrase_file: PassphraseOption = None,

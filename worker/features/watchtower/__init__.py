@@ -15,6 +15,7 @@ import typer
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.signing import parse_named_address
+from gradmarket.user_files import parse_place
 from worker import durable, wallet
 from worker.feature import WorkerFeature
 from worker.features.watchtower.export_sync import ExportSync, export_to, store_target
@@ -25,7 +26,10 @@ from worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, 
 
 
 def export_watch(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to write; the watchtower gets a copy of it.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(parser=parse_place, metavar="FOLDER", help="Where to write; the watchtower gets a copy of it."),
+    ],
     watcher: Annotated[str, typer.Option(help="Address of the watchtower's own key.")],
     payout: Annotated[str | None, typer.Option(help="Where earnings go, as given to `worker run`.")] = None,
     rpc: RpcOption = None,
@@ -52,7 +56,9 @@ def export_watch(
 
 
 def watch(
-    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="What `wallet export-watch` wrote.")],
+    folders: Annotated[
+        list[Path], typer.Argument(parser=parse_place, metavar="FOLDER...", help="What `wallet export-watch` wrote.")
+    ],
     once: Annotated[bool, typer.Option("--once", help="Look once; end with 1 if anything is left undone.")] = False,
     rpc: RpcOption = None,
     data: DataOption = None,
