@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from importlib.metadata import version
@@ -123,8 +123,9 @@ def _warn_of_misspelt_settings(given: Sequence[str]) -> None:
     """Names them on standard error, with --json as JSON; nothing is imported where the environment has no others."""
     others = {name for name in os.environ if name.upper().startswith("GRADMARKET_")} - EVERY_COMMAND_READS
     if others and DOCTOR not in given:  # which lists them itself
-        for sentence in import_module(SETTING_NAMES).find_misspelt_settings(others):
-            echo_text(json.dumps({"warning": sentence}) if JSON in given else f"warning: {sentence}", err=True)
+        with suppress(ModuleNotFoundError):  # an installation without workers and service has no settings
+            for sentence in import_module(SETTING_NAMES).find_misspelt_settings(others):
+                echo_text(json.dumps({"warning": sentence}) if JSON in given else f"warning: {sentence}", err=True)
 
 
 @cache
