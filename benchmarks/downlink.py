@@ -6,11 +6,10 @@ with the same rounds, rows and settings, after all rounds.
 """
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import product
 from pathlib import Path
 from statistics import mean
@@ -37,6 +36,7 @@ from gradmarket.market.views.job_views import UpdatePath, UpdateView
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc.tensors import pack_tensors, view_tensors
+from tests.kit.web_server import send_page, serving_by
 from tests.kit.whole_merge import apply_merged_answer
 
 PREFIX = "downlink."
@@ -134,16 +134,7 @@ def _served(pages: dict[str, bytes], sent: list[int]) -> Iterator[str]:
         def do_GET(self) -> None:
             page = pages[self.path]
             sent[0] += len(page)
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(page)))
-            self.end_headers()
-            self.wfile.write(page)
+            send_page(self, page)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Logs nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving_by(Handler) as url:
+        yield url

@@ -1,9 +1,8 @@
 """A worker's downloads of a real service, through a relay that spoils and cuts them: a piece is lost, not the whole."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -20,6 +19,7 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.terms import Digest
 from gradmarket.network import DownloadFailed, DownloadRefused
 from tests.api.api_service import Service
+from tests.kit.web_server import serving_by
 from tests.lanes import leave_to_full
 
 PIECE = 1 << 10
@@ -90,15 +90,8 @@ def relay(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[R
             with suppress(OSError):
                 self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    with made.service:
-        yield made, f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving_by(Handler) as url, made.service:
+        yield made, url
 
 
 @pytest.fixture

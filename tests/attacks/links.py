@@ -1,9 +1,8 @@
 """Links of a dataset into a worker's own network: judged by address, after the name is resolved, at every redirect."""
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +13,7 @@ from gradmarket.market.terms import blob_digest
 from gradmarket.network.addresses import check_link_target
 from tests.attacks.registry import attack
 from tests.attacks.scene import Scene
+from tests.kit.web_server import send_page, serving_by
 
 SECRET = b"what only the worker's own network may read"
 PUBLIC = "93.184.216.34"
@@ -29,23 +29,12 @@ def inside(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[s
             asked.append(self.path)
             answer(self)
 
-        def log_message(self, format: str, *arguments: object) -> None:
-            """Logs nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Door)
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving_by(Door) as url:
+        yield url, asked
 
 
 def secret(request: BaseHTTPRequestHandler) -> None:
-    request.send_response(200)
-    request.send_header("content-length", str(len(SECRET)))
-    request.end_headers()
-    request.wfile.write(SECRET)
+    send_page(request, SECRET)
 
 
 def fetched(scene: Scene, link: str, origin: str = "") -> str:

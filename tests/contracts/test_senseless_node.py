@@ -1,9 +1,8 @@
 """A node may answer anything: a reader raises a ChainError, or returns the answer's value; nothing else."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Hash, Units
 from gradmarket.network.chain_errors import ChainError, ChainUnreachable, NodeRefused
 from requester.features.ledger import chain_moves
+from tests.kit.web_server import serving_by
 from tests.lanes import leave_to_full
 
 ME, KEY, ZERO = Address("0x" + "12" * 20), PrivateKey(b"\x07" * 32), Hash(bytes(32))
@@ -111,17 +111,11 @@ class Node(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Logs nothing."""
-
 
 @pytest.fixture(scope="module")
 def senseless() -> Iterator[Ledger]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Node)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield Ledger(connect_to_node(f"http://127.0.0.1:{server.server_port}"), DEPLOYED)
-    server.shutdown()
-    server.server_close()
+    with serving_by(Node) as url:
+        yield Ledger(connect_to_node(url), DEPLOYED)
 
 
 def build_answer(**said: Any) -> Callable[[Any], bytes]:

@@ -4,7 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.wire.sign_in import ChainFacts
+from tests.kit.web_server import serving_by
 from tests.patience import wait_for
 from tests.shown import shown_job
 
@@ -52,16 +53,8 @@ def stranger(answer: Answer) -> Iterator[str]:
                 answer(self)
             self.close_connection = True
 
-        def log_message(self, *_arguments: Any) -> None:
-            """Logs nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving_by(Handler) as url:
+        yield url
 
 
 def sends(body: bytes, status: int = 200, **headers: str) -> Answer:

@@ -1,10 +1,9 @@
 """Shared fixtures of the worker's tests: a runner, a tiny published job on the session's chain, and its market."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, nullcontext
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from gradmarket.runner import Runner, RunnerSettings
 from graphdoc.encoding import canonical
 from graphdoc.figures import Published
 from graphdoc.tensors import pack_tensors
+from tests.kit.web_server import send_page, serving_by
 from tests.kit.worker_context import OneChildRunner, fund_job, open_worker_context
 from tests.onchain import NewKey, OpenedJob
 from tests.worker.fake_market import FakeMarket, Server, app_of, some_rows
@@ -163,21 +163,10 @@ def make_executor(
             if digest not in blobs:
                 self.send_error(403)
                 return
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(blobs[digest])))
-            self.end_headers()
-            self.wfile.write(blobs[digest])
+            send_page(self, blobs[digest])
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Logs nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    origin = f"http://127.0.0.1:{server.server_port}"
-    with closing(Fetcher(Cache(tmp_path / "cache", 2**26), origin, 2**24)) as fetcher:
+    with serving_by(Handler) as origin, closing(Fetcher(Cache(tmp_path / "cache", 2**26), origin, 2**24)) as fetcher:
         yield lambda limits, *more: Executor(runner, fetcher, limits, *more)
-    server.shutdown()
-    server.server_close()
 
 
 def offer(publication: Publication) -> Offer:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.terms import Digest, blob_digest
 from gradmarket.network import DownloadFailed, DownloadRefused
 from gradmarket.network.addresses import check_link_target, is_public
+from tests.kit.web_server import serving_by
 from tests.patience import PATIENCE_S, wait_until
 from tests.processes import free_port
 
@@ -81,20 +82,14 @@ class Site(BaseHTTPRequestHandler):
             return
         self.wfile.write(page[start:end])
 
-    def log_message(self, format: str, *args: object) -> None:
-        return
-
 
 @pytest.fixture
 def origin() -> Iterator[str]:
     Site.pages, Site.cut, Site.statuses, Site.headers_sent, Site.seen = {}, [], [], {}, []
     Site.sessions, Site.held, Site.over = [], [], threading.Event()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    Site.over.set()
-    server.shutdown()
-    server.server_close()
+    with serving_by(Site) as url:
+        yield url
+        Site.over.set()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from gradmarket.market.wire.poll import hash_of
 from gradmarket.network import DownloadRefused
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc.tensors import pack_tensors, unpack_tensors
+from tests.kit.web_server import send_page, serving_by
 from tests.kit.whole_merge import apply_merged_answer
 
 SGD, INT8, ROUNDS = load_optimizer("sgd"), load_codec("int8"), 6
@@ -105,19 +106,10 @@ def origin(history: History) -> Iterator[str]:
             if page is None:
                 self.send_error(404)
                 return
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(page)))
-            self.end_headers()
-            self.wfile.write(page)
+            send_page(self, page)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Logs nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving_by(Handler) as url:
+        yield url
 
 
 @pytest.fixture

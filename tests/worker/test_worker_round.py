@@ -4,7 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from gradmarket.market.terms import Address, Amount, Digest, Units
 from gradmarket.market.wire.poll import CommitmentRequest, PollRequest, hash_of
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.addresses import PublicOnly
+from tests.kit.web_server import send_page, serving_by
 from tests.lanes import FULL
 from tests.onchain import HOUR, NewKey, OpenedJob, with_money
 from tests.patience import wait_for_end, wait_until
@@ -340,24 +341,22 @@ class Node(BaseHTTPRequestHandler):
         answer = b'{"jsonrpc": "2.0", "id": 1, "result": {"number": "soon"}}'
         if not Node.mad:
             answer = httpx.post(Node.behind, content=asked, headers={"Content-Type": "application/json"}).content
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
+        send_page(self, answer)
 
-    def log_message(self, format: str, *args: object) -> None:
-        """Logs nothing."""
+
+@pytest.fixture
+def node(anvil: LocalChain) -> Iterator[str]:
+    Node.behind, Node.mad = anvil.url, False
+    with serving_by(Node) as url:
+        yield url
 
 
 @FULL
 def test_a_node_that_answers_nonsense_stops_its_own_market_alone(
-    street: Street, anvil: LocalChain, tmp_path: Path, shared_child: None
+    street: Street, node: str, tmp_path: Path, shared_child: None
 ) -> None:
-    Node.behind, Node.mad = anvil.url, False
-    node = ThreadingHTTPServer(("127.0.0.1", 0), Node)
-    threading.Thread(target=node.serve_forever, args=(0.01,), daemon=True).start()
     good = street.opens(5, "aaaaaaaaaaaaaaaa")
-    street.rpc = f"http://127.0.0.1:{node.server_port}"
+    street.rpc = node
     bad = street.opens(9, "bbbbbbbbbbbbbbbb")
     offer, said, signals = bad.fake_market.offer, StringIO(), Signals()
 
@@ -378,8 +377,6 @@ def test_a_node_that_answers_nonsense_stops_its_own_market_alone(
         market=bad.server.url, markets=(good.server.url,), data=tmp_path, wait_s=0.3, leave_s=5, max_memory=2**31
     )  # type: ignore[arg-type]
     done = session.run_worker(settings, None, Journal(True, said), signals)
-    node.shutdown()
-    node.server_close()
     assert (done.finished, Node.mad, street.ledger.balance(address_of(street.worker))) == (True, True, 15)
     assert "is invalid" in said.getvalue()
 

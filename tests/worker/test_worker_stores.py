@@ -1,12 +1,11 @@
 """Payloads and downloads past the market: only on the market's word, and only where this worker's owner allows it."""
 
-import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator
 from functools import partial
 from hashlib import md5
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar, cast
@@ -20,6 +19,7 @@ from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
 from gradmarket.market.wire.framing import PartAddress
 from gradmarket.market.wire.poll import Lease, PayloadPart, PollRequest, UploadRequest
 from gradmarket.network import DownloadFailed, DownloadRefused
+from tests.kit.web_server import send_page, serving_by
 from worker.journal import Journal
 from worker.markets.leasing import Leasing
 from worker.markets.sending import Sending
@@ -58,30 +58,15 @@ class Store(BaseHTTPRequestHandler):
             self.send_header("content-length", "0")
             self.end_headers()
             return
-        self.send_response(200)
-        self.send_header("content-length", str(len(DATA)))
-        self.end_headers()
-        self.wfile.write(DATA)
-
-    def log_message(self, format: str, *args: object) -> None:
-        return
-
-
-def serve() -> ThreadingHTTPServer:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Store)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    return server
+        send_page(self, DATA)
 
 
 @pytest.fixture
 def places() -> Iterator[tuple[str, str]]:
     """The market's origin and a store's."""
     Store.kept, Store.headers_seen, Store.moved, Store.status = {}, [], {}, 200
-    servers = [serve(), serve()]
-    yield cast(tuple[str, str], tuple(f"http://127.0.0.1:{server.server_port}" for server in servers))
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    with serving_by(Store) as market, serving_by(Store) as store:
+        yield market, store
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from requester.features import api_tokens
 from requester.features.webhooks import sending
 from requester.store.tables import Job
 from requester.store.work import RowReader
+from tests.kit.web_server import serving_by
 from tests.patience import PATIENCE_S
 from tests.requester.conftest import NewMarket
 from tests.requester.market_fixture import MarketFixture
@@ -51,15 +52,9 @@ def receiver() -> Iterator[Receiver]:
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Logs nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made = Receiver(f"http://127.0.0.1:{server.server_port}")
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield made
-    server.shutdown()
-    server.server_close()
+    with serving_by(Handler) as url:
+        made = Receiver(url)
+        yield made
 
 
 @dataclass
