@@ -15,7 +15,7 @@ from benchmarks.figure import Figure
 from benchmarks.rig.peers import SECURE_SUM
 from benchmarks.rig.secure_sum import LoneHolder, Others, play
 from benchmarks.size import sized
-from gradmarket.market.features.secure_sums.ring import add_masks
+from gradmarket.market.features.secure_sums.masks import add_masks
 
 PREFIX = "private.secagg"
 HOLDERS, SIZE, CORRUPT, DROPPED, RUNS = sized((1000, 1_000_000, 100, 333, 3), (10, 100, 1, 3, 1))

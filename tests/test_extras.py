@@ -10,10 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.lanes import FULL
 from tests.source_tree import ROOT
-
-pytestmark = FULL
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 HIDING = """

@@ -151,11 +151,15 @@ def one_answer_that_all_sybils_give(scene: Scene) -> str:
     alone=True,
 )
 def a_little_the_same_way_every_time(scene: Scene) -> str:
-    """Each answer alone would pass for honest noise, and no audit covers it. Its constant lean exposes it."""
-    job = scene.post(rounds=120, tasks_per_round=3, replication=ALONE, budget=str(5_000 * UNIT))
+    """Each answer alone would pass for honest noise, and no audit covers it. Its constant lean exposes it.
+
+    The model hardly learns: beside the small gradients of one that has, a constant lean is long, and audited for that.
+    """
+    slow = {"name": "sgd", "lr": 1e-6}
+    job = scene.post(rounds=120, tasks_per_round=3, replication=ALONE, budget=str(5_000 * UNIT), optimizer=slow)
     patient, *honest = job.team(HONEST, HONEST, HONEST)
     auditor = proven(job, patient, *honest)
-    patient.behaviour = changed(lambda array: array + 2, "w")
+    patient.behaviour = changed(lambda array: array + 0.5, "w")
     finish(job, auditor, patient, *honest, done=lambda: leaning(job))
     told = leaning(job)
     scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()

@@ -183,7 +183,10 @@ CONTINUING: Final[dict[str, tuple[Try, str]]] = {
     "extended for too little": (lambda d: d.job.extend(rounds=2, budget="1"), "budget: it pays for no round: name"),
     "extended for dollars": (lambda d: d.job.extend(rounds=2, budget="1 USD"), "is no amount: write it like"),
     "extended for a number": (lambda d: d.job.extend(rounds=2, budget=5), "budget: Input should be a valid string"),
-    "more money for a finished job": (lambda d: d.job.extend(budget="1 GRAD"), "the job is finished read its state"),
+    "more money for a finished job": (
+        lambda d: d.job.extend(budget="1 GRAD"),
+        "it takes no more money `gradmarket job extend",
+    ),
     "more money as a word": (lambda d: d.job.fund("much"), "is no amount: write it like"),
     "more money as a number": (lambda d: d.job.fund(5), "5 is no amount: write it like"),
     "more money of a fraction": (lambda d: d.job.fund(0.5), "0.5 is no amount: write it like"),
@@ -352,7 +355,7 @@ COMMANDS: Final[dict[str, tuple[Try, str]]] = {
     ),
     "an audit of an archive that is not there": (
         cli("audit {folder}/archive.json {job}", alone=True),
-        "cannot be read: No such file or",
+        "archive.json is not there name a folder that",
     ),
     "an audit by a chain of nowhere": (
         cli("audit {url} {job} --rpc nowhere", alone=True),

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
-from gradmarket.market.features.disputes.questions import digest_reply
+from gradmarket.market.features.disputes.questions import DisputeAnswer, Reply, digest_reply
 from gradmarket.market.features.disputes.referee import Referee
 from gradmarket.market.features.disputes.side import Side
-from gradmarket.market.signing import address_of
+from gradmarket.market.signing import address_of, digest_struct, sign_digest
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.hearing_messages import SignedRuling
 from gradmarket.network.thread_server import serve_in_thread
@@ -114,6 +114,26 @@ def test_a_hearing_ends_with_the_liar_named_at_its_operation(
     assert (told["event"], told["wrong"], told["leaf"]) == ("ruled", [address_of(LIAR)], lie.leaf)
     assert (ruling.wrong, ruling.leaf) == ((address_of(LIAR),), lie.leaf)
     assert task().operations.plan[lie.leaf].name in ruling.why
+
+
+def test_a_side_whose_opponent_loses_while_it_computes_fetches_the_ruling() -> None:
+    room, _ = room_of(lie_about("move", "optimizer"))
+    liar = side_of(LIAR, task(), lie_about("move", "optimizer").trace)
+    honest = careful(side_of(HONEST, task(), task().trace), task().trace.root)
+
+    def lose(_text: str) -> None:
+        """The liar's bytes are no answer to the question."""
+        put, said = PutQuestion.read(room.read_state()), b"nonsense"
+        dispute = honest.name_dispute(put.sides, put.roots)
+        question = put.question.digest(dispute, put.number)
+        struct = DisputeAnswer(dispute, liar.address, put.number, question, digest_reply(said))
+        room.receive(Reply(liar.address, put.number, said, sign_digest(LIAR, digest_struct(DOMAIN, struct))))
+        room.hold(redo)
+
+    with serve_in_thread(room.app(), "127.0.0.1", 0) as url:
+        transport = connect_to_referee(url, lambda _seconds: False)
+        assert answer_until_ruled(transport, honest, lose).wrong == (address_of(LIAR),)
+        transport.close()
 
 
 def test_nothing_of_a_stranger_is_read_and_spoilt_bytes_count_as_nothing() -> None:

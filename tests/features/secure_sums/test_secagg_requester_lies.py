@@ -11,7 +11,7 @@ from gradmarket.market import signing
 from gradmarket.market.errors import Refused
 from gradmarket.market.features.secure_sums import collector, holder, key_agreement, secret_sharing, signed
 from gradmarket.market.features.secure_sums.key_agreement import agree_secret, pair_mask
-from gradmarket.market.features.secure_sums.ring import add_masks
+from gradmarket.market.features.secure_sums.masks import add_masks
 from gradmarket.market.features.secure_sums.secret_sharing import PRIME
 from gradmarket.market.features.secure_sums.sum_messages import (
     HolderKeysMessage,

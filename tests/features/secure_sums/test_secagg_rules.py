@@ -13,7 +13,8 @@ from gradmarket.market.errors import PayloadRefused, Refused
 from gradmarket.market.features import secure_sums
 from gradmarket.market.features.secure_sums import degree, secret_sharing
 from gradmarket.market.features.secure_sums.degree import GroupPlan, plan_group
-from gradmarket.market.features.secure_sums.ring import Ring, add_masks, fixed_point, ring_for
+from gradmarket.market.features.secure_sums.masks import add_masks
+from gradmarket.market.features.secure_sums.ring import Ring, fixed_point, ring_for
 from gradmarket.market.features.secure_sums.secret_sharing import PRIME, combine_shares, split_secret
 from gradmarket.market.terms import Hash
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Final
 
+from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.client.transport import BUSY, Patience, ServiceTransport
 from gradmarket.market.errors import MarketError
 from gradmarket.market.features.disputes.careful_side import CarefulSide, PutQuestion
@@ -52,7 +53,13 @@ def answer_until_ruled(referee: ServiceTransport, side: CarefulSide, say: Callab
             return heard.ruling
         if heard.number > side.last:
             say(f"question {heard.number}: {heard.asked} {heard.level} {heard.place}")
-            _bring(referee, side.answer(PutQuestion.read(heard)))
+            reply = side.answer(PutQuestion.read(heard))
+            try:
+                _bring(referee, reply)
+            except ServiceProblem:
+                now = ask_referee(referee, side.last, side.side.address, wait_s=0.0)
+                if now.ruling is None and now.number == heard.number:
+                    raise  # the question is open still; else the other side lost while this one computed
 
 
 def ask_referee(referee: ServiceTransport, after: int = -1, side: str = "", wait_s: float = WAIT_S) -> HeardDispute:

@@ -18,7 +18,8 @@ from gradmarket.market.features.secure_sums.key_agreement import (
     pair_mask,
     self_mask,
 )
-from gradmarket.market.features.secure_sums.ring import Elements, Integers, add_masks
+from gradmarket.market.features.secure_sums.masks import add_masks
+from gradmarket.market.features.secure_sums.ring import Elements, Integers
 from gradmarket.market.features.secure_sums.sum_messages import (
     HolderKeysMessage,
     MaskedMessage,

@@ -24,7 +24,8 @@ from gradmarket.market.features.secure_sums.key_agreement import (
     self_mask,
     share_channel,
 )
-from gradmarket.market.features.secure_sums.ring import Integers, add_masks
+from gradmarket.market.features.secure_sums.masks import add_masks
+from gradmarket.market.features.secure_sums.ring import Integers
 from gradmarket.market.features.secure_sums.sum_messages import (
     HolderKeysMessage,
     MaskedMessage,

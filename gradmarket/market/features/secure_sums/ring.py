@@ -1,4 +1,4 @@
-"""The integers that are summed, and their masks: a vector in multiples of one power of two, modulo 2^32 or 2^64.
+"""The integers that are summed: a vector in multiples of one power of two, modulo 2^32 or 2^64.
 
 All holders of a round have the same unit, as in the first limb of the exact accumulator, so the sum of their integers
 is exact in any order. With |integer| <= most and n holders every sum is within n * most < 2^(bits - 1): it never wraps,
@@ -6,16 +6,14 @@ and its sign is that of the ring's element as two's complement.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from gradmarket.market.errors import PayloadRefused, Refused
-from gradmarket.market.gradient.arrays import Vector, iterate_chunks, range_exponent
+from gradmarket.market.gradient.arrays import Vector, range_exponent
 
 Integers = NDArray[np.int64]
 Elements = NDArray[Any]
@@ -89,33 +87,3 @@ def fixed_point(bound: float, holders: int, bits: int = 32) -> FixedPoint:
         raise Refused(f"{bits} bits do not hold a sum of {holders} holders", f"take {WORDS[-1]} bits")
     finest = min(finest, 52 - (holders - 1).bit_length())  # sums are exact in float64
     return FixedPoint(range_exponent(bound) - finest, 1 << finest)
-
-
-STEP: Final = 2**18
-"""Bytes processed at a time: few enough for a core's second cache."""
-TOGETHER: Final = 256
-"""The number of masks that are added side by side, each with a cipher of its own."""
-BLOCK: Final = 16
-"""Bytes of a cipher's block."""
-
-
-def add_masks(elements: Elements, plus: Sequence[bytes], minus: Sequence[bytes]) -> None:
-    """Adds the masks of the keys in `plus`, and takes off those in `minus`, in place.
-
-    A mask is the key stream of AES-256-GCM with a nonce of zeros, read as elements of the ring. It is AES-256 in
-    counter mode from block 2 on (NIST SP 800-38D, 7.1). Libraries compute GCM's stream twice as fast as plain counter
-    mode's where a processor enciphers several blocks at once. No tag is made; a key is of one mask.
-    """
-    signed = [(key, np.add) for key in plus] + [(key, np.subtract) for key in minus]
-    nonce, step = modes.GCM(bytes(12)), STEP // elements.dtype.itemsize
-    zeros, stream = bytes(STEP), bytearray(STEP + BLOCK)
-    mask = np.frombuffer(stream, elements.dtype)
-    for first in range(0, len(signed), TOGETHER):
-        ciphers = [
-            (Cipher(algorithms.AES(key), nonce).encryptor(), put) for key, put in signed[first : first + TOGETHER]
-        ]
-        for part in iterate_chunks(elements.size, step):
-            piece = elements[part]
-            for cipher, put in ciphers:
-                cipher.update_into(zeros[: piece.nbytes] if piece.nbytes < STEP else zeros, stream)
-                put(piece, mask[: piece.size], out=piece)
