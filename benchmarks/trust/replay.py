@@ -25,6 +25,7 @@ from benchmarks.trust.defences import VOTES, Crew, Decided, Defence, agreed
 from benchmarks.trust.run import Run, Setting
 from benchmarks.trust.workloads import Trained
 from gradmarket.market.features.audits import auditing, class_checks
+from gradmarket.market.features.proven import seat_rules
 from gradmarket.market.gradient.arrays import Tensors
 from gradmarket.market.gradient.round_merge import MergedAnswer
 from gradmarket.market.rules import assignment, secrets
@@ -104,7 +105,7 @@ class Replayed(Run):
         self._tasks: dict[tuple[int, int], Task] = {}
         self._attempts: dict[tuple[int, int], int] = {}
         self._wrong: set[Digest] = set()
-        self._newest_lie: int | None = None
+        self._alert_until = -1
         self._course = Course(needed=(rounds - len(self.models) + 1) * self.setting.workers)
         while True:
             closed = len(self.models) - 1
@@ -156,9 +157,8 @@ class Replayed(Run):
 
     def _is_audited(self, number: int) -> bool:
         """Returns whether the round is one whose tasks an audit settles before they are accepted, as `proven` does."""
-        lie = self._newest_lie
         is_last = number >= self.trained.workload.rounds - proven.LAST
-        return self._plan.referred and (is_last or (lie is not None and number <= lie + proven.ALERT))
+        return self._plan.referred and (is_last or number <= self._alert_until)
 
     def _refer(self, shared: Crew, decided: Decided) -> Decided:
         """Has the auditor settle the task of a worker that answers alone, which votes no more where it lied."""
@@ -233,7 +233,8 @@ class Replayed(Run):
         """Revokes the task, bars its workers, and audits their other answers."""
         self._course.failed += 1
         self._wrong.add(task.root)
-        self._newest_lie = max(task.round, self._newest_lie or 0)
+        begun = max(number for number, _ in self._tasks)
+        self._alert_until = max(self._alert_until, seat_rules.find_last_alert_round(task.round, begun))
         del self._tasks[task.round, task.index]
         shared.caught |= task.agreeing
         looks_back = self._final_after > ROUNDS_BEHIND

@@ -229,7 +229,7 @@ def _describe_audits(spec: JobSpec) -> str:
     return (
         f"{rate:.0%} of unanimous tasks, all of the last {min(proven.LAST, spec.rounds)} rounds, where one "
         f"answers alone{raised}; one that fails has the answers of {kept} rounds audited{fewer}, and all of the "
-        f"{proven.ALERT} rounds after its own"
+        f"{proven.ALERT} rounds after it"
     )
 
 

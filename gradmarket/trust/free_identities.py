@@ -365,18 +365,19 @@ def _audit_drawn(game: _Play, round_: list[_Voted]) -> None:
             voted.over = True
             game.out.audits += 1
             if voted.wrong:
-                _take_back(game, round_)
-                _convict(game, voted.members, accepted=True)
+                _convict(game, voted.members, _take_back(game, round_))
 
 
-def _convict(game: _Play, members: Sequence[_Identity], accepted: bool = False) -> None:
+def _convict(game: _Play, members: Sequence[_Identity], lie: int | None = None) -> None:
     """Bars the identities, burns their vested pay, and audits their tasks of the recent rounds.
 
-    Where a wrong answer was accepted and a job keeps more rounds than it must, all tasks of these are audited.
+    Where a wrong answer was accepted, in round `lie`, and a job keeps more rounds than it must, all tasks of these are
+    audited.
     """
-    if accepted and game.rules.alert:
-        game.alert_until = game.number + game.rules.alert - 1
-    everything = accepted and (game.recent.maxlen or 0) > ROUNDS_BEHIND
+    if lie is not None and game.rules.alert:
+        last = identity_rules.find_last_alert_round(lie, game.number, game.rules.alert)
+        game.alert_until = max(game.alert_until, last)
+    everything = lie is not None and (game.recent.maxlen or 0) > ROUNDS_BEHIND
     guilty = [one for one in members if one.ring]
     for one in guilty:
         game.out.ring_paid -= len(one.vested)
@@ -388,14 +389,16 @@ def _convict(game: _Play, members: Sequence[_Identity], accepted: bool = False) 
                 voted.over = True
                 game.out.audits += 1
                 if voted.wrong:
-                    _take_back(game, round_)
-                    _convict(game, voted.members, accepted=True)
+                    _convict(game, voted.members, _take_back(game, round_))
     for one in guilty:
         _replace(game, one)
 
 
-def _take_back(game: _Play, round_: list[_Voted]) -> None:
-    """Does the task again; where its round was merged, that round is replayed, and all later ones are done again."""
+def _take_back(game: _Play, round_: list[_Voted]) -> int:
+    """Does the task again; where its round was merged, that round is replayed, and all later ones are done again.
+
+    Returns the round's number.
+    """
     computed = 2 if game.rules.alert else game.rules.replicas  # one answer and its audit, or a vote
     game.out.again += computed
     place = next(place for place, one in enumerate(game.recent) if one is round_)
@@ -404,6 +407,7 @@ def _take_back(game: _Play, round_: list[_Voted]) -> None:
         game.out.again += sum(map(len, later)) * computed
         game.out.rounds_again += len(later) + (game.again_from == len(game.recent) - 1)
         game.again_from = place
+    return game.number + 1 - len(game.recent) + place
 
 
 def _replace(game: _Play, one: _Identity) -> None:

@@ -102,7 +102,7 @@ def test_a_plan_of_proven_workers_has_its_audits_and_a_newcomer_s_first_pay(tmp_
     short.write_text(json.dumps(job | {"rounds": 20}))
     long.write_text(json.dumps(job | {"rounds": 100}))
     found = run_json("job", "plan", str(short), "--json")
-    back = "one that fails has the answers of 20 rounds audited, and all of the 5 rounds after its own"
+    back = "one that fails has the answers of 20 rounds audited, and all of the 5 rounds after it"
     last = "all of the last 2 rounds, where one answers alone"
     assert found["audits"] == f"35% of unanimous tasks, {last}; 20% would do in a long job; {back}"
     assert (

@@ -11,7 +11,7 @@ from gradmarket.market.features.proven.seat_rules import LeftPlace, Newcomer
 from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Candidate, Idle, Mixable, Opening, Party
 from gradmarket.market.rules.replication import BEST, STRANGER
-from gradmarket.market.rules.replication.proven import ALERT, LAST, is_proven
+from gradmarket.market.rules.replication.proven import LAST, is_proven
 from gradmarket.market.terms import Address, Hash, Plan
 from requester.features.proven import joining, seats
 from requester.moves.candidates import CandidatePool, Deal, OpenPlaces
@@ -160,12 +160,11 @@ class SeatPool(CandidatePool):
         return hidden if may else replace(plan, audit=1.0)
 
     def _is_audited(self, number: int) -> bool:
-        lie = self._newest_lie
-        return number >= self._spec.rounds - LAST or (lie is not None and number <= lie + ALERT)
+        return number >= self._spec.rounds - LAST or number <= self._last_alert_round
 
     @cached_property
-    def _newest_lie(self) -> int | None:
-        return seats.find_newest_lie(self._reader, self._job)
+    def _last_alert_round(self) -> int:
+        return seats.find_last_alert_round(self._reader, self._job)
 
     @cached_property
     def _is_auditor_outgrown(self) -> bool:

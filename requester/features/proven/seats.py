@@ -161,13 +161,23 @@ def count_newcomers_tasks(reader: RowReader, job: Job, number: int, now: float) 
     return len({row.id for row in fresh})
 
 
-def find_newest_lie(reader: RowReader, job: Job) -> int | None:
-    """Returns the newest round of which an audit revoked an accepted answer; None where none did."""
-    return reader.session.scalar(_NEWEST_LIE, {"job": job.id})
+def find_last_alert_round(reader: RowReader, job: Job) -> int:
+    """Returns seat_rules.find_last_alert_round of the audits that revoked an accepted answer; -1 where none did."""
+    lie, found_at = reader.session.execute(_LIES, {"job": job.id}).one()
+    if lie is None:
+        return -1
+    found = reader.session.scalar(_BEGUN, {"job": job.id, "at": found_at})
+    return seat_rules.find_last_alert_round(lie, max(lie, found or 0))
 
 
-_NEWEST_LIE: Final = (
-    select(func.max(Audit.round))
+_BEGUN: Final = (
+    select(Task.round)
+    .where(Task.job_id == bindparam("job"), Task.created_at <= bindparam("at"))
+    .order_by(Task.round.desc())
+    .limit(1)
+)
+_LIES: Final = (
+    select(func.max(Audit.round), func.max(Audit.ended_at))
     .join(Task, Task.id == Audit.task_id)
     .where(Audit.job_id == bindparam("job"), Audit.state == AuditState.FAILED, Task.state == TaskState.REVOKED)
 )

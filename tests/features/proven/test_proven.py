@@ -12,6 +12,7 @@ from gradmarket.market.rules.proof import Fault
 from gradmarket.market.rules.replication import proven
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
 from requester.features import reputation as reputations
+from requester.features.audits.audit_draws import DRAWN, create_audit
 from requester.features.audits.auditor_claims import Claimed
 from requester.store.tables import Job, Replica, Reputation
 from tests.features.audits.test_audits import clean_parameters
@@ -339,6 +340,24 @@ def test_after_an_accepted_lie_one_proven_worker_answers_each_task_of_some_round
     votes = {task.round: task.plan.first_wave for task in sorted(market.tasks(), key=lambda task: task.attempt)}
     assert [number for number in sorted(votes) if votes[number] == 1] == [*alone, 7, 8]
     assert market.final_parameters() == clean_parameters(new_market, rounds=9)
+    check_books(market)
+
+
+@FULL
+def test_where_a_lie_is_found_late_the_rounds_alone_begin_when_it_is_found(new_market: NewMarket) -> None:
+    """By the lie's own round they would be over: round 7 is open, and 0 to 7 are replayed."""
+    market, auditor = open_job(new_market, rounds=16, replication={"audit": 1e-9})
+    prove(market, *(market.worker(LIE) for _ in range(3)))
+    market.until(lambda: any(row.state == ReplicaState.PAYABLE for row in market.replicas()))
+    market.workers.clear()
+    prove(market, *(market.worker() for _ in range(3)))
+    market.until(lambda: market.task().round == 7)
+    with market.context.begin() as work:
+        create_audit(work, market.tasks()[0], 1.0, DRAWN, market.clock())
+    auditor.play(passes=120)
+    assert market.state() == JobState.FINISHED
+    votes = {task.round: task.plan.first_wave for task in sorted(market.tasks(), key=lambda task: task.attempt)}
+    assert [number for number in sorted(votes) if votes[number] == 1] == [*range(7 + proven.ALERT), 14, 15]
     check_books(market)
 
 

@@ -19,9 +19,9 @@
    networks that leave their seats makes a round at most as long as that time and a further answer.
 3. Proven operators vote. Only unanimity decides; any split is referred to an audit (rules.voting, Plan.referred).
 4. Of unanimous tasks a share p is audited (audits.auditing). In a job of few rounds p is higher, since a ring that was
-   proven before is not spent when the job ends (compute_stock_wrong). In the last LAST rounds, and in the ALERT rounds
-   after an accepted lie, one proven worker answers each task alone and is audited for certain before it is paid: this
-   costs two computations, where a vote costs three, and replayed rounds are not lied in again.
+   proven before is not spent when the job ends (compute_stock_wrong). In the last LAST rounds, and after an accepted
+   lie (find_last_alert_round), one proven worker answers each task alone and is audited for certain before it is paid:
+   this costs two computations, where a vote costs three, and replayed rounds are not lied in again.
    Where auditing outgrows the auditor, a hidden seat more takes the place of these audits in as many tasks: R + 1
    proven ones have to agree there, and the auditor looks at splits alone. The offer does not tell them from others. A
    ring that is a share f of the crew, and lies where it knows of R seats of its own, is found in p (1 - f) of its lies.
@@ -50,7 +50,7 @@ from typing import Final
 
 from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.assignment import Party, is_same_party
-from gradmarket.market.rules.replication.proven import SHARE
+from gradmarket.market.rules.replication.proven import ALERT, SHARE
 from gradmarket.market.terms import Address, Hash, domain_hash
 
 TERM: Final = 100
@@ -225,6 +225,16 @@ def compute_next_turn(leased_at: float, of_class: Sequence[float], own: Sequence
     """
     usual = median(of_class) if of_class else 0.0
     return leased_at + min([usual, *own])
+
+
+def find_last_alert_round(lie: int, found: int, rounds: int = ALERT) -> int:
+    """Returns the last round whose tasks are answered alone since a wrong answer of round `lie` was accepted.
+
+    `found`: the newest round that had begun when an audit found it. These are all replayed rounds and the `rounds`
+    after the lie's own; where it is found later than in the next one, the `rounds` from that one on: so they are never
+    over before they begin.
+    """
+    return max(lie + 1, found) + rounds - 1
 
 
 def is_auditor_outgrown(waited_s: float, round_s: float) -> bool:

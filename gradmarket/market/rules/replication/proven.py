@@ -26,7 +26,7 @@ SHARE: Final = 8
 LAST: Final = 2
 """The last rounds, whose tasks are all audited: a lie found there would cost its worker no later work."""
 ALERT: Final = 5
-"""Rounds after that of an accepted wrong answer whose tasks are all audited: others of its ring may be at work."""
+"""Rounds after an accepted wrong answer whose tasks are all audited: others of its ring may be at work."""
 LEAST: Final = 0.2
 """The least share of unanimous tasks that is audited."""
 STEP: Final = 0.05
