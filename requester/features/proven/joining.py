@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import Integer, and_, bindparam, func, select
+from sqlalchemy import BigInteger, Integer, and_, bindparam, func, select
 from sqlalchemy.orm import aliased
 
 from gradmarket.market.features.proven import seat_rules
@@ -95,7 +95,7 @@ _ASKING: Final = (
     select(
         *(Worker.address, Worker.operator, Worker.payout, Worker.network, Worker.joined_at),
         workers.CLASS.label("determinism_class"),
-        (func.coalesce(_OWN.at_risk, 0) >= bindparam("deposit", type_=Integer)).label("deposit"),
+        (func.coalesce(_OWN.at_risk, 0) >= bindparam("deposit", type_=BigInteger)).label("deposit"),
         newcomers.COVERED.label("covered"),
     )
     .outerjoin(_OWN, and_(_OWN.job_id == bindparam("job"), _OWN.worker == Worker.address))

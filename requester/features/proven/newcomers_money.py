@@ -43,9 +43,21 @@ def load_newcomers_money(reader: RowReader, job: Job, mixable: Mixable, spent: i
         held[network or payout] += int(units) // price
         idle += int(unused) // price
     left = max(0, newcomers.count_by_money(reader, job, known=False) - spent)
-    row, rounds = jobs.latest_round(reader, job.id), jobs.load_spec(job).rounds
-    without = seat_rules.count_open_prices(held.total() + left, idle, row.number if row else 0, rounds)
+    number, rounds = _find_round_by_rule(reader, job, now), jobs.load_spec(job).rounds
+    without = seat_rules.count_open_prices(held.total() + left, idle, number, rounds)
     return NewcomersMoney(held, idle, left, min(left, without))
+
+
+def _find_round_by_rule(reader: RowReader, job: Job, now: float) -> int:
+    """Returns the newest round; the last where nobody can place a deposit and rounds stand still for want of newcomers.
+
+    Half of the money would be kept for nobody then, for ever.
+    """
+    spec, row = jobs.load_spec(job), jobs.latest_round(reader, job.id)
+    if row is None:
+        return 0
+    stands_still = row.opened_at < now - seat_rules.compute_watched_s(spec.deadlines.lease_s)
+    return spec.rounds if spec.stake is None and stands_still else row.number
 
 
 _OF_JOB: Final = and_(Replica.worker == Worker.address, Replica.job_id == bindparam("job"))

@@ -11,12 +11,13 @@ from gradmarket.market.features.proven.seat_rules import Newcomer
 from gradmarket.market.rules import newcomers as rule
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Address, ReplicaState
+from gradmarket.market.terms import Address, ReplicaState, Units
 from gradmarket.market.wire.poll import FaultKind, LeaseReturn, StepFault
 from requester.features import reputation as reputations
 from requester.features.proven import seats
 from requester.store import newcomers, workers
 from requester.store.tables import Account, Job, Replica, Worker
+from tests.databases import BOTH
 from tests.features.proven.test_proven import open_job, prove
 from tests.kit.behaviour import HONEST, NOISE, Behaviour
 from tests.lanes import FULL
@@ -236,6 +237,35 @@ def allow_newcomers(market: MarketFixture, prices: int) -> None:
         work.get_one(Job, market.job).deposited = rule.SHARE * prices * PRICE
         for worker in market.workers[:2]:
             work.get_one(Worker, worker.address).accepted_at = market.clock()
+
+
+@BOTH
+def test_newcomers_of_a_dear_job_are_funded(new_market: NewMarket) -> None:
+    """A token an answer: a deposit of 16 prices is over 2^31 units."""
+    market, _ = open_proven(new_market, rounds=40)
+    newcomer = join(market, "its own")
+    market.gather(newcomer)
+    with market.context.begin() as work:
+        job = work.get_one(Job, market.job)
+        job.price, job.deposited = Units(10**9), Units(10**12)
+    assert newcomer.address in list_due(market)
+
+
+def test_half_of_the_money_is_kept_no_longer_where_no_deposit_can_have_it_and_rounds_stand_still(
+    new_market: NewMarket,
+) -> None:
+    """Newcomers of a first round that were funded are gone, as after an outage; no proven one goes on without them."""
+    market, _ = open_job(new_market, tasks_per_round=2, rounds=40, replication={"replicas": 2, "audit": 1e-9})
+    with market.context.begin() as work:
+        work.get_one(Job, market.job).deposited = rule.SHARE * 8 * PRICE
+    for number in range(4):
+        join(market, f"network {number}", reserved=PRICE)
+    newcomer = join(market, "its own")
+    market.gather(newcomer)
+    assert newcomer.address not in list_due(market)
+    market.lapse(seat_rules.compute_watched_s(DEADLINES["lease_s"]))
+    market.gather(newcomer)
+    assert newcomer.address in list_due(market)
 
 
 @pytest.mark.parametrize(("at_risk", "gone", "funded"), [(0, 4, False), (0, 3, True), (16 * PRICE, 4, True)])
