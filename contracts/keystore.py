@@ -15,6 +15,8 @@ from gradmarket.market.errors import Refused
 ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 """Of the group of secp256k1 (SEC 2, 2.4.1): a private key is from 1 to ORDER - 1."""
 
+_NAME_FILE: Final = "name a file that you may read, whose first line is the passphrase"
+
 
 def parse_key(written: str, place: str) -> PrivateKey:
     """Returns the key in hexadecimal. Raises Refused, in which `place` names the setting or file, where it is none."""
@@ -43,11 +45,11 @@ def passphrase_in(path: Path) -> str:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise Refused(f"the passphrase file {path} cannot be read: {error.strerror}") from error
+        raise Refused(f"the passphrase file {path} cannot be read: {error.strerror}", _NAME_FILE) from error
     except UnicodeError as error:
-        raise Refused(f"the passphrase file {path} is not text in UTF-8") from error
+        raise Refused(f"the passphrase file {path} is not text in UTF-8", _NAME_FILE) from error
     if not lines or not lines[0]:
-        raise Refused(f"the passphrase file {path} is empty")
+        raise Refused(f"the passphrase file {path} has no passphrase in its first line", _NAME_FILE)
     return lines[0]
 
 

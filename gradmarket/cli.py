@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
-from gradmarket.terminal import echo_text
+from gradmarket.terminal import INTERRUPTED, echo_text
 
 COMMANDS: Final = {
     "serve": ("requester.cli", "serve", "Serve jobs to workers; its own local chain if none is configured."),
@@ -99,6 +99,13 @@ class LazyGroup(TyperGroup):
             print_error = import_module(MISTAKES).print_error
             code = print_error(error, self._find_called_command(given), as_json=JSON in given, debug=given != words)
         sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            echo_text(str(interrupt) or "Interrupted.", err=True)
+            raise typer.Exit(INTERRUPTED) from None
 
     def _find_called_command(self, words: Sequence[str]) -> str:
         """Returns the command that the words begin with, such as "gradmarket job show"."""

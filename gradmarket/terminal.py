@@ -4,7 +4,7 @@ terminal, and whole where there is none, so that nothing is cut in a pipe or a f
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -13,6 +13,9 @@ from rich.segment import Segment
 from rich.table import Table
 
 from gradmarket.market.printable import escape_controls, printable_lines
+
+INTERRUPTED: Final = 130
+"""The shells' exit code for a command that Ctrl-C ended."""
 
 
 def echo_text(text: object, err: bool = False, nl: bool = True) -> None:

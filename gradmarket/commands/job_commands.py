@@ -33,13 +33,11 @@ from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.terms import JobState
 from gradmarket.market.views.job_views import JobView
-from gradmarket.terminal import ShownConsole, echo_text
+from gradmarket.terminal import INTERRUPTED, ShownConsole, echo_text
 from gradmarket.user_files import check_writable
 
 LISTED: Final = ("rounds done", "accepted", "rejected", "paid")
 """The figures of a list of jobs."""
-INTERRUPTED: Final = 130
-"""The shells' exit code for a command that Ctrl-C ended."""
 WIDE: Final = 140
 """Columns of a terminal from which on a list has room for the reasons."""
 STEERING: Final = {

@@ -58,4 +58,4 @@ def interrupt_demo(_number: int, _frame: FrameType | None) -> NoReturn:
     """Ends the demo and ignores further signals, so that the cleanup completes."""
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt("Interrupted: the demo's processes, chain and folder are gone.")

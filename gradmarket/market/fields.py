@@ -133,6 +133,8 @@ NO_URLS: Final[Mapping[str, str]] = {
     "s3_public_endpoint": "no address of a store: write it like https://store.example.org",
 }
 """The words for the addresses of something else, by the field's name."""
+BOUNDS: Final = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
+"""Faults of numbers, and of NaN, which is within no bound."""
 FORMS: Final[Mapping[str, str]] = {
     "tuple_type": "write a list",
     "list_type": "write a list",
@@ -250,6 +252,8 @@ def describe_fault(fault: Mapping[str, Any]) -> str:
         return f"{facts['max_length']} characters at most"
     if kind == "too_long":
         return f"{facts['max_length']} at most"
+    if kind in BOUNDS and str(fault.get("input")).lower() == "nan":
+        return "it is NaN, which is no number"
     return FORMS.get(kind) or str(fault["msg"]).removeprefix("Value error, ").partition(", unable to parse")[0]
 
 

@@ -66,4 +66,5 @@ if __name__ == "__main__":
     except (MarketError, OSError) as error:
         sys.exit(print_error(error, "python train.py"))
     except KeyboardInterrupt:
-        sys.exit("stopped: a job that was posted goes on, and `gradmarket job list` shows it")
+        print("stopped: a job that was posted goes on, and `gradmarket job list` shows it", file=sys.stderr)
+        sys.exit(130)

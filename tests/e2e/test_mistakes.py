@@ -1,6 +1,7 @@
 """Every command with every kind of wrong argument: two sentences, exit code 2, and no traceback."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ from typer.testing import CliRunner, Result
 from gradmarket import mistakes
 from gradmarket.cli import app
 from gradmarket.client.client_errors import ServiceProblem
+from gradmarket.demo.children import STOPS
+from gradmarket.demo.command import interrupt_demo
+from gradmarket.terminal import INTERRUPTED
 from tests.lanes import FULL
 from tests.source_tree import PACKAGES
 from worker import wallet
@@ -217,3 +221,39 @@ def test_a_database_without_room_asks_for_room_and_not_for_a_start() -> None:
     found = mistakes.describe_error(full.value, "gradmarket serve")
     assert (found.what, found.fix) == ("the database: database or disk is full", "free some space on the disk")
     assert "GRADMARKET_DATABASE" in mistakes.describe_error(broken.value, "gradmarket serve").fix
+
+
+@pytest.mark.parametrize(
+    ("interrupt", "said"),
+    [
+        (KeyboardInterrupt(), "Interrupted.\n"),
+        (None, "Interrupted: the demo's processes, chain and folder are gone.\n"),
+    ],
+    ids=["any command", "the demo"],
+)
+def test_an_interrupted_command_ends_with_one_line(
+    interrupt: KeyboardInterrupt | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def be_interrupted(*_given: object) -> None:
+        if interrupt is not None:
+            raise interrupt
+        before = {number: signal.getsignal(number) for number in STOPS}
+        try:
+            interrupt_demo(signal.SIGINT, None)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    monkeypatch.setattr("gradmarket.commands.reference.build_settings_page", be_interrupted)
+    done = CliRunner().invoke(app, ["settings"])
+    assert (done.exit_code, done.stderr) == (INTERRUPTED, said)
+
+
+def test_a_passphrase_file_that_is_missing_asks_for_another(place: Path) -> None:
+    done = CliRunner().invoke(app, ["wallet", "show", "--passphrase-file", "none"])
+    assert done.stderr.splitlines()[1] == "fix: name a file that you may read, whose first line is the passphrase"
+
+
+def test_nan_is_refused_as_no_number(place: Path) -> None:
+    done = CliRunner().invoke(app, ["worker", "run", "--market", DEAD, "--row-epsilon", "nan"])
+    assert done.stderr.startswith("error: --row-epsilon: it is NaN, which is no number\n")

@@ -23,6 +23,7 @@ from gradmarket.commands.new import list_starter_kinds
 from gradmarket.demo.service import Service
 from gradmarket.market.features.private.row_budget import build_row_spending
 from gradmarket.sdk import planning
+from gradmarket.terminal import INTERRUPTED
 from gradmarket.user_files import write_all
 from tests.lanes import FULL
 from tests.patience import PATIENCE_S
@@ -167,6 +168,7 @@ def test_an_interrupted_script_prints_that_the_job_goes_on(kind: str, written: C
         script.send_signal(signal.SIGINT)
         _, said = script.communicate(timeout=PATIENCE_S)
         connection.close()
+    assert script.returncode == INTERRUPTED
     assert said == "stopped: a job that was posted goes on, and `gradmarket job list` shows it\n"
 
 

@@ -105,6 +105,7 @@ def test_a_consent_that_is_not_there_is_refused_before_a_market_is_asked(tmp_pat
     done = CliRunner().invoke(app, [*command, "--consent", str(tmp_path / "none.json")])
     assert done.exit_code == 2
     assert done.stderr.startswith(f"error: the consent {tmp_path / 'none.json'} cannot be read: No such file")
+    assert done.stderr.endswith("fix: name a file that `gradmarket wallet consent give` printed\n")
 
 
 def test_a_file_holds_the_old_bytes_or_the_new_ones(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from worker.protocol.client import MarketClient
 Message = SignedConsent | Withdrawal
 _DOMAIN: Final = {"name": "string", "version": "string", "chainId": "uint256", "verifyingContract": "address"}
 _LARGEST: Final = 4096
+_MAKE_ONE: Final = "name a file that `gradmarket wallet consent give` printed"
 
 
 class ConsentFile(DeferredModel):
@@ -61,9 +62,9 @@ def load_consent(path: Path) -> ConsentFile:
         with path.open("rb") as file:
             return ConsentFile.model_validate_json(file.read(_LARGEST))
     except OSError as error:
-        raise Refused(f"the consent {path} cannot be read: {error.strerror}") from error
+        raise Refused(f"the consent {path} cannot be read: {error.strerror}", _MAKE_ONE) from error
     except ValidationError as error:
-        raise Refused(f"the consent {path} is none: {': '.join(first_fault(error))}") from error
+        raise Refused(f"the consent {path} is none: {': '.join(first_fault(error))}", _MAKE_ONE) from error
 
 
 def find_consent_for_market(
