@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache, partial
 from typing import Final
 
 from contracts.rpc import LOCAL_CHAIN_IDS, connect_to_node
@@ -117,6 +118,7 @@ def _open_shared_parts(
         settings = settings.model_copy(update=found)
         for one in each:
             journal.report("machine", f"{one.text} {_CHOOSE}", device=one.device, threads=one.threads, cores=one.cores)
+            one.runner.on_wait = cache(partial(_report_card_wait, journal, one.device))
         if mine.warning:
             journal.report("card", mine.warning, why=mine.why)
         cards = {one.device: one.card.uuid for one in each if one.card}
@@ -125,6 +127,11 @@ def _open_shared_parts(
         find_pause = next((pause for pause in pauses if pause is not None), never_paused)
         parts = settings, key, account_store, mine.runner, journal, signals, stack
         yield Shared(*parts, wrapper, own, FEATURES, find_pause, [one.runner for one in each[1:]])
+
+
+def _report_card_wait(journal: Journal, device: str) -> None:
+    text = f"Waits for memory of {device}, which other processes of gradmarket hold: they take turns, a step at a time."
+    journal.report("card_waits", text, device=device)
 
 
 def _work_until_leave(shared: Shared, round_: Scheduler) -> None:

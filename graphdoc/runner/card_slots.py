@@ -10,6 +10,7 @@ import fcntl
 import os
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,8 @@ SHARED: Final = 0.9
 """The share of a card that the slots make up: each process takes half a gibibyte without them, the driver's own."""
 PAUSE_S: Final = 0.02
 """Seconds between two looks of a process that waits."""
+WAITS: Final = {"waits": "card"}
+"""A child's message that its answer waits for other processes' slots."""
 _GATE: Final = 0
 _BUSY: Final = (errno.EAGAIN, errno.EACCES)
 _FLOCK: Final = "hhqqi"
@@ -64,27 +67,34 @@ class CardSlots:
             return False
         return bool(struct.unpack(_FLOCK, answered)[0] != fcntl.F_UNLCK)
 
-    def take(self, size: int) -> None:
+    def take(self, size: int, on_wait: Callable[[], object] = lambda: None) -> None:
         """Waits until this process has slots for so many bytes, or all of them. It must have freed its memory before,
-        unless it holds them already."""
+        unless it holds them already. `on_wait` is called once, where others hold them."""
         if self.holds(size):
             return
         self.give_back()
+        waits = False
         while not self._lock(_GATE):
-            time.sleep(PAUSE_S)
+            waits = self._pause(waits, on_wait)
         while True:
             for slot in self._slots:
                 if not self.holds(size) and slot not in self._held and self._lock(slot):
                     self._held.append(slot)
             if self.holds(size):
                 break
-            time.sleep(PAUSE_S)
+            waits = self._pause(waits, on_wait)
         self._unlock(_GATE)
 
     def give_back(self) -> None:
         """Gives all slots back; its memory must be free."""
         while self._held:
             self._unlock(self._held.pop())
+
+    def _pause(self, waited: bool, on_wait: Callable[[], object]) -> bool:
+        if not waited:
+            on_wait()
+        time.sleep(PAUSE_S)
+        return True
 
     def _count(self, size: int) -> int:
         return min(len(self._slots), -(-size // SLOT))

@@ -36,10 +36,10 @@ from graphdoc.document.schema import parse_document
 from graphdoc.figures import Bound
 from graphdoc.operators.cuda import workspace_bytes
 from graphdoc.passes import build_tensors, evaluate, mean_gradient, measure, numpy_of
-from graphdoc.runner import allowance, serving
+from graphdoc.runner import allowance, frames, serving
 from graphdoc.runner.arena import Arena, decode_placements
 from graphdoc.runner.card_class import describe_card
-from graphdoc.runner.card_slots import CardSlots
+from graphdoc.runner.card_slots import WAITS, CardSlots
 from graphdoc.runner.pinned import PinnedArena
 from graphdoc.runner.serving import Configuration, Request
 
@@ -183,7 +183,7 @@ class RequestHandler:
         needed = min(self.configuration.memory_bytes, memory * (2 if self.configuration.graphs else 1))
         if self._slots.is_awaited() or not self._slots.holds(needed):
             self._release_memory({})
-        self._slots.take(needed)
+        self._slots.take(needed, lambda: frames.send_frame(self.configuration.answers, WAITS))
 
     def views(self, places: list[Any]) -> dict[str, np.ndarray]:
         """Returns the arrays at these places of the arena."""

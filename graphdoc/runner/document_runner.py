@@ -51,6 +51,8 @@ class DocumentRunner:
         self._current = ""
         self.reader = Reader(replace(self.settings, device="cpu"))
         """Reads partitions in a separate child, while another one computes."""
+        self.on_wait: Callable[[], object] = lambda: None
+        """Called in the asking thread when a child waits for other processes' memory of its card; raises nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -247,7 +249,7 @@ class DocumentRunner:
         child = self.running()
         child.arena.held = None
         try:
-            return kind.validate_python(child.ask(request, seconds, meanwhile))
+            return kind.validate_python(child.ask(request, seconds, meanwhile, self.on_wait))
         except ValidationError:
             self.children.drop()
             raise RunnerCrashed("it sent an invalid answer") from None

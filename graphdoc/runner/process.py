@@ -21,7 +21,7 @@ from graphdoc.errors import GraphdocError, RunnerCrashed, RunnerTimeout
 from graphdoc.runner import frames
 from graphdoc.runner.allowance import OVERDRAWN
 from graphdoc.runner.arena import Arena
-from graphdoc.runner.card_slots import open_slots
+from graphdoc.runner.card_slots import WAITS, open_slots
 from graphdoc.runner.settings import UMASK, RunnerSettings, build_child_environment
 from graphdoc.runner.warm_start import ForkedProcess, fork_child
 
@@ -89,10 +89,15 @@ class ChildProcess:
         return self._process.pid
 
     def ask(
-        self, request: dict[str, Any], seconds: float = math.inf, meanwhile: Callable[[], object] | None = None
+        self,
+        request: dict[str, Any],
+        seconds: float = math.inf,
+        meanwhile: Callable[[], object] | None = None,
+        on_wait: Callable[[], object] = lambda: None,
     ) -> Any:
         """Returns the answer to one request, within the settings' seconds or fewer. Also raises the error that the
-        child reports. `meanwhile`, which raises nothing, is called while the child works."""
+        child reports. `meanwhile` is called while the child works, `on_wait` when it waits for other processes on its
+        card; neither raises."""
         seconds = min(seconds, self._settings.seconds)
         deadline = time.monotonic() + seconds
         try:
@@ -103,7 +108,7 @@ class ChildProcess:
             raise self._timed_out(seconds) from None
         if meanwhile is not None:
             meanwhile()
-        return self._receive_answer(deadline, seconds)
+        return self._receive_answer(deadline, seconds, on_wait)
 
     def kill(self) -> None:
         """Kills the child; a caller waiting for its answer gets a crash. May be called from any thread."""
@@ -155,9 +160,10 @@ class ChildProcess:
             if slots is not None:
                 os.close(slots)  # its locks end with the child
 
-    def _receive_answer(self, deadline: float, seconds: float) -> Any:
+    def _receive_answer(self, deadline: float, seconds: float, on_wait: Callable[[], object] = lambda: None) -> Any:
         try:
-            answer = frames.receive_frame(self._answers, deadline)
+            while (answer := frames.receive_frame(self._answers, deadline)) == WAITS:
+                on_wait()
         except frames.Broken as error:
             raise self._end_crashed_child(str(error)) from None
         except frames.FrameTimeout:

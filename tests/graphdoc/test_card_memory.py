@@ -59,6 +59,19 @@ def wait(_request):
 answers = {"take": lambda _request: slots.take(80 * 2**30), "await": wait}
 serving.serve_requests(settings, lambda: "stand-in", answers)
 """
+WAITER = """
+import torch
+from graphdoc.runner import serving
+from graphdoc.runner.child import RequestHandler
+
+torch.cuda.empty_cache = lambda: None
+settings = serving.parse_configuration()
+handler = RequestHandler(settings)
+def step(_request):
+    handler._take_slots(80 * 2**30, 2**30)
+    return "done"
+serving.serve_requests(settings, lambda: "stand-in", {"step": step})
+"""
 
 
 @pytest.mark.parametrize(
@@ -121,15 +134,20 @@ def test_a_child_has_its_share_of_the_card_and_no_more(monkeypatch: pytest.Monke
 
 
 @pytest.fixture
-def twins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RequestHandler, RequestHandler, list[str]]:
+def twins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[RequestHandler, RequestHandler, list[str]]]:
     """Two processes' handlers on one card of 80 GiB, each with 40 for a step, and the calls of torch."""
     calls: list[str] = []
     card = type("Properties", (), {"total_memory": 80 * 2**30})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _number: card)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *_given: None)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("empty"))
-    one, other = (RequestHandler(replace(CARD, slots=open_slots(str(tmp_path / "slots")))) for _ in range(2))
-    return one, other, calls
+    unread = os.open(os.devnull, os.O_WRONLY)
+    slots = [open_slots(str(tmp_path / "slots")) for _ in range(2)]
+    one, other = (RequestHandler(replace(CARD, answers=unread, slots=each)) for each in slots)
+    yield one, other, calls
+    os.close(unread)
 
 
 def take_step(handler: RequestHandler, gib: int) -> None:
@@ -251,3 +269,25 @@ def test_the_child_of_one_job_gives_the_card_to_the_next_one(
     assert given == {"first": 1, "second": 0}
     made.turn("second", command)
     assert made.running(settings).child.ask({"do": "given"}) == 1
+
+
+def test_a_child_that_waits_for_another_s_slots_reports_it_once_and_answers(tmp_path: Path) -> None:
+    script, path = tmp_path / "child.py", str(tmp_path / "slots")
+    script.write_text(WAITER)
+    descriptor = open_slots(path)
+    assert descriptor is not None
+    mine, told = CardSlots(descriptor, 80 * 2**30), []
+    mine.take(80 * 2**30)
+    settings = RunnerSettings(device="cuda", slots=path)
+    with closing(Arena.create()) as arena:
+        child = ChildProcess(settings, arena, (sys.executable, "-I", str(script)))
+
+        def give_back() -> None:
+            told.append("waits")
+            mine.give_back()
+
+        assert child.ask({"do": "step"}, on_wait=give_back) == "done"
+        assert child.ask({"do": "step"}, on_wait=give_back) == "done"
+        child.end()
+    assert told == ["waits"]
+    os.close(descriptor)
