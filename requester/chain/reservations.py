@@ -176,15 +176,8 @@ def _load_reservation_case(chain: ChainContext, reader: RowReader, job: Job) -> 
     for worker in theirs:
         left, one = places.get(worker), (Address(worker), standings.get(worker, NOTHING))
         needs.append(Need(*one) if left is None else Need(*one, left.open + left.to_come, left.open > 0))
-    return ReservationCase(
-        job.id,
-        job.chain_job or 0,
-        jobs.compute_reserve_per_gradient(job),
-        Units(job.deposited),
-        tuple(needs),
-        unit=int(job.unit),
-        ahead=ahead,
-    )
+    deposited = Units(job.deposited)
+    return ReservationCase(job.id, job.chain_job or 0, price, deposited, tuple(needs), int(job.unit), ahead)
 
 
 def _find_uncovered_case(reader: RowReader, job: Job, now: float) -> ReservationCase | None:
@@ -197,18 +190,8 @@ def _find_uncovered_case(reader: RowReader, job: Job, now: float) -> Reservation
         if money.earned > money.reserved
     }
     needs = tuple(Need(Address(worker), short[worker]) for worker in sorted(short))
-    return (
-        ReservationCase(
-            job.id,
-            job.chain_job or 0,
-            jobs.compute_reserve_per_gradient(job),
-            Units(job.deposited),
-            needs,
-            int(job.unit),
-        )
-        if needs
-        else None
-    )
+    price, deposited = jobs.compute_reserve_per_gradient(job), Units(job.deposited)
+    return ReservationCase(job.id, job.chain_job or 0, price, deposited, needs, int(job.unit)) if needs else None
 
 
 def _may_reserve(reader: RowReader, job: Job, now: float) -> bool:

@@ -55,9 +55,8 @@ class Poll:
 def load_poll_answers(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
     """Returns each worker's news, in the order of the polls."""
     with context.reading() as reader:
-        return build_poll_answers(
-            context, reader, polls, unheard.load_held_replicas(reader, {poll.worker for poll in polls}), context.clock()
-        )
+        held = unheard.load_held_replicas(reader, {poll.worker for poll in polls})
+        return build_poll_answers(context, reader, polls, held, context.clock())
 
 
 def last_answer(context: Context, poll: Poll) -> PollAnswer:

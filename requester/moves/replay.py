@@ -6,8 +6,7 @@ the rounds since are merged again from their payloads, and must give the paramet
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent import futures
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from mmap import MADV_DONTNEED, mmap
@@ -221,7 +220,7 @@ def store_image_beside(beside: Executor, blobs: Blobs, image: Image) -> tuple[Di
     """Returns the digest, and the future of the blob; one past the service or of a large file is durable at once."""
     digest = Future[Digest]()
     stored = beside.submit(store_image, blobs, image, digest)
-    futures.wait([digest, stored], return_when=futures.FIRST_COMPLETED)
+    wait([digest, stored], return_when=FIRST_COMPLETED)
     if blobs.reached_past_us or image.length > STORED_BESIDE or not digest.done():
         return stored.result(), stored
     return digest.result(), stored

@@ -72,10 +72,8 @@ class LockedTasks:
     def __init__(self, tasks: Select[Task], clause: str = "FOR NO KEY UPDATE OF tasks") -> None:
         ordered = tasks.order_by(Task.job_id, Task.round, Task.index, Task.attempt)
         both = ordered.join(Job, Job.id == Task.job_id).add_columns(Job).options(defer(Job.spec))
-        locked = both.with_for_update(read=True, of=Job).suffix_with(
-            text(clause), dialect="postgresql"
-        )  # in this order
-        self._both = locked.execution_options(populate_existing=True)
+        shared = both.with_for_update(read=True, of=Job)  # the job's clause comes first, and so does its lock
+        self._both = _populate_existing(shared.suffix_with(text(clause), dialect="postgresql"))
 
     def __call__(self, work: Work, **named: Iterable[str]) -> list[tuple[Task, Job]]:
         return [(task, job) for task, job in work.session.execute(self._both, named)]

@@ -11,17 +11,14 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.terms import JobState
 
-REVISIONS: Final = "requester.store.revisions"
-"""Imported where a database lacks a revision: alembic takes longer than the question."""
-
 
 def upgrade_schema(engine: Engine, revision: str = "head") -> None:
     """Upgrades the database; several processes may call it at once.
 
     Raises Refused, and changes nothing, where the database is of a revision that this release does not have.
     """
-    if revision != "head" or _read_revisions(engine) != [find_newest_revision()]:
-        import_module(REVISIONS).run_revisions(engine, revision)
+    if revision != "head" or _read_revisions(engine) != [find_newest_revision()]:  # alembic takes longer than to ask
+        import_module("requester.store.revisions").run_revisions(engine, revision)
 
 
 def find_newest_revision() -> str:
