@@ -12,7 +12,8 @@
    networks one waits (k + 2) / tasks rounds on average, whether these work or leave their places. An identity gains one
    answer by it at most. The money for newcomers goes to no network that holds as much as is left (choose_funded), and
    from idle ones of any networks half is kept: for deposits at once, for others as rounds pass (count_open_prices) or,
-   without deposits, once none passes. So whoever holds all of it puts PROOF prices at risk for each of that half.
+   without deposits, once none passes. Whoever holds all of that half later puts PROOF prices at risk for each; a flood
+   whose members all ask is funded while none is idle yet, and may hold the whole.
    Where proven ones would suffice, one that never delivered gets no seat while such a one of its network or owner left
    its own (find_pausing_place), unless it has a deposit. While any such place counts, a proven one takes over the seat
    of a worker later than its class (features.late.expected_s), and the first to answer is paid. So a flood of fresh
