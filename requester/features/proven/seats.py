@@ -164,7 +164,7 @@ def count_newcomers_tasks(reader: RowReader, job: Job, number: int, now: float) 
 def find_last_alert_round(reader: RowReader, job: Job) -> int:
     """Returns seat_rules.find_last_alert_round of the audits that revoked an accepted answer; -1 where none did."""
     lie, found_at = reader.session.execute(_LIES, {"job": job.id}).one()
-    if lie is None:
+    if found_at is None:
         return -1
     found = reader.session.scalar(_BEGUN, {"job": job.id, "at": found_at})
     return seat_rules.find_last_alert_round(lie, max(lie, found or 0))
