@@ -59,7 +59,9 @@ def test_all_strikes_of_a_transaction_are_locked_by_one_statement_after_the_acco
 
     def note(_connection: object, _cursor: object, statement: str, *_others: object) -> None:
         locks.extend(
-            name for name in ("accounts", "strikes") if f"FROM {name}" in statement and "ORDER BY" in statement
+            name
+            for name in ("accounts", "strikes")
+            if statement.startswith(f"SELECT {name}.") and "ORDER BY" in statement
         )
 
     engine = market.context.sessions.kw["bind"]
