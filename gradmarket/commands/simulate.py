@@ -60,6 +60,7 @@ def simulate(
         except ValueError as error:
             raise Refused("--mix is KIND=SHARE, such as sleeper=0.2") from error
     scenario = check_input(Scenario, (load_json_object(file) if file else {}) | chosen, "the scenario")
+    echo_text(f"Playing {scenario.tasks:,} tasks among {scenario.workers:,} workers: --tasks N plays fewer.", err=True)
     outcome = Play(scenario).run()
     if as_json:
         print_json({"scenario": scenario.model_dump(), "outcome": outcome.as_json()})

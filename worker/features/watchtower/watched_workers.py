@@ -71,7 +71,9 @@ class Watchtower:
                 self._unread = True
                 why = error.detail if isinstance(error, (NotFound, Refused)) else error
                 with suppress(OSError):  # the log's disk may be full: cases are contested nevertheless
-                    self._journal.once("watch_unread", f"{why}. What was read of it before is seen to all the same.")
+                    self._journal.once(
+                        "watch_unread", f"{why}. A worker whose export was read before is watched all the same."
+                    )
         return min([worker.look() for worker in self._workers.values()], default=True)
 
     def run(self, over: threading.Event) -> None:
