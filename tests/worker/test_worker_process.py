@@ -141,15 +141,15 @@ def test_the_second_signal_leaves_at_once_and_keeps_the_vouchers(
     fake_market: FakeMarket, start: Start, monkeypatch: pytest.MonkeyPatch, folder: Path, worker_key: PrivateKey
 ) -> None:
     fake_market.most = 14  # as many as are reserved for it
+
+    def answer_until_paid(worker: Any, said: Any) -> Any:
+        """It accepts one answer, and then no more is judged."""
+        told = FakeMarket.answer(fake_market, worker, said)
+        return told.model_copy(update={"waves": (), "verdicts": (), "uploads": ()}) if fake_market.earned else told
+
+    monkeypatch.setattr(fake_market, "answer", answer_until_paid)
     process = start()
-    process.until(lambda: fake_market.earned >= 7)
-    monkeypatch.setattr(
-        fake_market,
-        "answer",
-        lambda worker, said: FakeMarket.answer(fake_market, worker, said).model_copy(
-            update={"waves": (), "verdicts": (), "uploads": ()}
-        ),
-    )
+    process.until(lambda: fake_market.earned)
     process.until(lambda: fake_market.committed > fake_market.earned // 7)
     process.popen.send_signal(signal.SIGTERM)
     process.until(lambda: any(event["event"] == "leaving" for event in process.events()))
