@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO, get_args
 
 from graphdoc import tensors
 from graphdoc.cost import gradient_cost
-from graphdoc.document.graph import WEIGHT, Arithmetic, Input, Precision
+from graphdoc.document.graph import WEIGHT, Arithmetic, Precision
 from graphdoc.document.inputs import check_batch
 from graphdoc.document.schema import set_arithmetic
 from graphdoc.errors import GraphdocError, Refused
@@ -112,7 +112,12 @@ def check_document(given: Namespace) -> Iterator[str]:
     yield f"{given.document}: a valid document, {document.digest}"
     state = tuple(document.of("param", "buffer", "const"))
     yield f"state: {sum(entry.elements for entry in state):,} numbers in {len(state)} tensors"
-    yield "data: " + ", ".join(_shape(entry) for entry in document.of("data"))
+    data_inputs = []
+    for entry in document.of("data"):
+        names = dict(entry.named)
+        sizes = (f"{names[place]}≤{size}" if place in names else str(size) for place, size in enumerate(entry.shape))
+        data_inputs.append(f"{entry.name} {entry.dtype}[{', '.join(('rows', *sizes))}]")
+    yield f"data: {', '.join(data_inputs)}"
     counted = Counter(node.op for node in document.written)
     operators = ", ".join(f"{count} {op}" if count > 1 else op for op, count in sorted(counted.items()))
     yield f"operators: {operators}; {document.calls} calls a pass, in {document.precision}, {document.arithmetic}"
@@ -185,12 +190,6 @@ def _line(values: Mapping[str, Any]) -> str:
         return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
     return json.dumps(finite(values))
-
-
-def _shape(entry: Input) -> str:
-    names = dict(entry.named)
-    sizes = (f"{names[place]}≤{size}" if place in names else str(size) for place, size in enumerate(entry.shape))
-    return f"{entry.name} {entry.dtype}[{', '.join(('rows', *sizes))}]"
 
 
 def _size(count: int) -> str:

@@ -55,7 +55,12 @@ def export_module(
     """
     if len(arrays["y"]) < 2:
         raise Refused("a dataset needs at least two rows")
-    rows = _example_rows(arrays)
+    # rows from all over, one with a label that losses ignore among them: such rows show unequal weights
+    rows = [int(row) for row in np.unique(np.linspace(0, len(arrays["y"]) - 1, EXAMPLE_ROWS).astype(int))]
+    whole = [array for array in arrays.values() if array.dtype.kind == "i"]
+    found = [np.flatnonzero((array == IGNORED).reshape(len(array), -1).any(1))[:1] for array in whole]
+    first = min((int(row) for at in found for row in at), default=0)
+    rows = rows if first in rows else [*rows[:-1], first]
     example = {name: torch.from_numpy(np.array(array[rows])) for name, array in arrays.items()}
     y = example.pop("y")
     inputs = example["x"] if set(example) == {"x"} else example
@@ -68,7 +73,13 @@ def export_module(
             made = publish_module(copied, measured, (inputs, y), precision=precision, around=as_when_alone)
             return made if metrics is None else _with_metrics_document(made, copied, metrics, (inputs, y), precision)
     except DocumentRefused as refused:
-        place = _where(refused.__cause__) if refused.__cause__ else ""
+        # the last line of a researcher's own, or a library's, on the way to the error
+        frames = traceback.walk_tb(refused.__cause__.__traceback__ if refused.__cause__ else None)
+        theirs = [at for at in frames if at[0].f_globals.get("__name__", "").split(".")[0] not in _NOT_THEIRS]
+        place = ""
+        if theirs:
+            code = theirs[-1][0].f_code
+            place = f" ({Path(code.co_filename).name}, line {theirs[-1][1]}, in {code.co_name})"
         raise DocumentRefused(f"{refused.detail}{place}{_hint(arrays) if failed else ''}", refused.remedy) from None
 
 
@@ -88,15 +99,6 @@ def _with_metrics_document(
     return replace(made, metrics=document)
 
 
-def _example_rows(arrays: Mapping[str, np.ndarray]) -> list[int]:
-    """Returns rows from all over, one with a label that losses ignore among them: such rows show unequal weights."""
-    whole = [array for array in arrays.values() if array.dtype.kind == "i"]
-    rows = [int(row) for row in np.unique(np.linspace(0, len(arrays["y"]) - 1, EXAMPLE_ROWS).astype(int))]
-    found = [np.flatnonzero((array == IGNORED).reshape(len(array), -1).any(1))[:1] for array in whole]
-    first = min((int(row) for at in found for row in at), default=0)
-    return rows if first in rows else [*rows[:-1], first]
-
-
 def check_taken(made: Published, arrays: Mapping[str, np.ndarray], rows: int) -> None:
     """Raises Refused, naming the first row with a label or index that a pass over `rows` rows does not take."""
     check_labels(arrays, find_input_ranges(Program(schema.parse_document(made.document)), rows))
@@ -111,31 +113,35 @@ def _copied(module: nn.Module) -> nn.Module:
     }
     try:
         return copy.deepcopy(module, shared).cpu()
-    except NotImplementedError as error:
-        raise _uncopied(module, error) from None
+    except (NotImplementedError, TypeError, AttributeError) as error:
+        reason = f"{type(module).__name__} cannot be copied: {str(error)[:200]}"
+        raise DocumentRefused(f"{reason}: keep it outside of the module") from None
     except RuntimeError:
         raise DocumentRefused(
             "the module cannot be copied: it keeps a tensor that was computed: detach what it remembers, and "
             "of weight_norm or spectral_norm use those of torch.nn.utils.parametrizations"
         ) from None
-    except (TypeError, AttributeError) as error:
-        raise _uncopied(module, error) from None
-
-
-def _uncopied(module: nn.Module, error: Exception) -> DocumentRefused:
-    reason = f"{type(module).__name__} cannot be copied: {str(error)[:200]}"
-    return DocumentRefused(f"{reason}: keep it outside of the module")
 
 
 def _with_metrics(loss: Loss, failed: list[Exception]) -> Callable[[Any, Tensor], tuple[Tensor, dict[str, Tensor]]]:
-    """Returns the loss with its metrics; `failed` collects the errors that the loss raises."""
+    """Returns the loss with its metrics; `failed` collects the errors that the loss raises.
+
+    It raises DocumentRefused where the loss takes a tensor and the module answers with something else.
+    """
 
     def measured(answer: Any, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         try:
-            value = _loss(loss, answer, target)
+            value = loss(answer, target)
         except Exception as error:
             failed.append(error)
-            raise
+            if isinstance(answer, Tensor) or not isinstance(error, TypeError | AttributeError):
+                raise
+            part = next((f".{name}" for name in ("logits", "last_hidden_state") if hasattr(answer, name)), "[0]")
+            part = part if not isinstance(answer, dict) or hasattr(answer, part[1:]) else f"[{next(iter(answer))!r}]"
+            raise DocumentRefused(
+                f"the module answers with a {type(answer).__name__}, which the loss does not take ({error}): "
+                f"write loss=lambda answer, y: your_loss(answer{part}, y)"
+            ) from None
         if isinstance(value, tuple):
             return value[0], dict(value[1])
         scores = scores_of(answer)
@@ -145,21 +151,6 @@ def _with_metrics(loss: Loss, failed: list[Exception]) -> Callable[[Any, Tensor]
     return measured
 
 
-def _loss(loss: Loss, answer: Any, target: Tensor) -> Any:
-    """Calls the loss. Raises DocumentRefused if the loss expects a tensor and the module returns something else."""
-    try:
-        return loss(answer, target)
-    except (TypeError, AttributeError) as error:
-        if isinstance(answer, Tensor):
-            raise
-        part = next((f".{name}" for name in ("logits", "last_hidden_state") if hasattr(answer, name)), "[0]")
-        part = part if not isinstance(answer, dict) or hasattr(answer, part[1:]) else f"[{next(iter(answer))!r}]"
-        raise DocumentRefused(
-            f"the module answers with a {type(answer).__name__}, which the loss does not take ({error}): "
-            f"write loss=lambda answer, y: your_loss(answer{part}, y)"
-        ) from None
-
-
 def scores_of(answer: Any) -> Tensor | None:
     """Returns the output itself, its first element, or its `logits`."""
     if isinstance(answer, Mapping):
@@ -167,16 +158,6 @@ def scores_of(answer: Any) -> Tensor | None:
     elif isinstance(answer, tuple | list) and answer:
         answer = answer[0]
     return answer if isinstance(answer, Tensor) else None
-
-
-def _where(error: BaseException) -> str:
-    """Returns the last line of a researcher's own, or a library's, on the way to the error; nothing without one."""
-    frames = traceback.walk_tb(error.__traceback__)
-    theirs = [at for at in frames if at[0].f_globals.get("__name__", "").split(".")[0] not in _NOT_THEIRS]
-    if not theirs:
-        return ""
-    code = theirs[-1][0].f_code
-    return f" ({Path(code.co_filename).name}, line {theirs[-1][1]}, in {code.co_name})"
 
 
 @contextmanager

@@ -3,10 +3,9 @@
 import importlib.util
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from torch import nn
 from torch.nn import functional
@@ -26,7 +25,17 @@ def export(given: Namespace) -> Iterator[str]:
     arrays = tensors.unpack_tensors(given.data.read_bytes())
     if "y" not in arrays or len(arrays) < 2:
         raise Refused(f"{given.data} has {', '.join(arrays) or 'nothing'}: it takes the target y and its inputs")
-    made = export_module(_module(source, name, file), _loss(source, given.loss, file), arrays, given.precision)
+    found = getattr(source, name, None)
+    try:
+        module = found() if callable(found) and not isinstance(found, nn.Module) else found
+    except TypeError as error:
+        raise Refused(f"{name} cannot be made without arguments ({error}): name a function that makes it") from error
+    if not isinstance(module, nn.Module):
+        raise Refused(f"{file} has no torch.nn.Module {name}")
+    loss = getattr(source, given.loss, None) or getattr(functional, given.loss, None)
+    if not callable(loss):
+        raise Refused(f"there is no loss {given.loss} in {file}, nor in torch.nn.functional")
+    made = export_module(module, loss, arrays, given.precision)
     given.out.mkdir(parents=True, exist_ok=True)
     written = {
         "training.json": made.document,
@@ -54,22 +63,3 @@ def _executed(path: Path) -> ModuleType:
     except Exception as error:  # any error of the user's file
         raise Refused(f"{path} does not import: {type(error).__name__}: {error}") from error
     return module
-
-
-def _module(source: ModuleType, name: str, file: Path) -> nn.Module:
-    found = getattr(source, name, None)
-    try:
-        made = found() if callable(found) and not isinstance(found, nn.Module) else found
-    except TypeError as error:
-        raise Refused(f"{name} cannot be made without arguments ({error}): name a function that makes it") from error
-    if not isinstance(made, nn.Module):
-        raise Refused(f"{file} has no torch.nn.Module {name}")
-    return made
-
-
-def _loss(source: ModuleType, name: str, file: Path) -> Callable[..., Any]:
-    found = getattr(source, name, None) or getattr(functional, name, None)
-    if not callable(found):
-        raise Refused(f"there is no loss {name} in {file}, nor in torch.nn.functional")
-    loss: Callable[..., Any] = found
-    return loss

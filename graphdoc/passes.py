@@ -186,14 +186,9 @@ def _select_part(found: Tensors, kind: str) -> Tensors:
 def _add_answer(sums: Tensors, answer: Tensors, share: float) -> None:
     """Adds share * answer to sums, with two roundings everywhere: a fused multiply-add would round once on some."""
     for name, tensor in answer.items():
-        part = _scale_tensor(tensor, share)
+        # of rows without a target the mean is 0 / 0
+        part = torch.zeros_like(tensor) if share == 0.0 else tensor if share == 1.0 else tensor * share
         if name in sums:
             sums[name].add_(part)
         else:
             sums[name] = part
-
-
-def _scale_tensor(tensor: Tensor, share: float) -> Tensor:
-    if share == 0.0:  # of rows without a target the mean is 0 / 0
-        return torch.zeros_like(tensor)
-    return tensor if share == 1.0 else tensor * share

@@ -63,7 +63,11 @@ def unpack_tensors(data: Bytes, expected: Expected | None = None) -> dict[str, n
     arrays = view_tensors(data)
     locate_tensors(data)
     if expected is not None:
-        _check_expected({name: (array.shape, array.dtype.name) for name, array in arrays.items()}, expected)
+        check_names(arrays, expected)
+        for name, (shape, dtype) in expected.items():
+            array = arrays[name]
+            if (array.shape, array.dtype.name) != (tuple(shape), dtype):
+                raise TensorsRefused(f"{name} is {array.dtype.name}{list(array.shape)}, not {dtype}{list(shape)}")
     for name, array in arrays.items():
         check_truths(name, array)
     return {name: np.require(arrays[name], requirements="A") for name in sorted(arrays)}
@@ -78,9 +82,20 @@ def view_tensors(data: Bytes) -> dict[str, np.ndarray]:
     start = _LENGTH + int.from_bytes(data[:_LENGTH], "little")
     arrays = {}
     for name, entry in header.items():
-        shape, dtype = _parse_description(name, entry)
-        count, (begin, end) = math.prod(shape), entry["data_offsets"]
-        if end - begin != count * np.dtype(dtype).itemsize or not 0 <= begin <= end <= len(data) - start:
+        _check_name(name)
+        if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+            raise TensorsRefused(f"{name} needs exactly dtype, shape and data_offsets")
+        code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+        if not isinstance(code, str) or code not in DTYPES:
+            raise TensorsRefused(f"{name} is of {str(code)[:20]}, not of {', '.join(DTYPES)}")
+        if not isinstance(shape, list) or len(shape) > RANK_LIMIT:
+            raise TensorsRefused(f"{name} has more than {RANK_LIMIT} dimensions")
+        if not all(type(dimension) is int and 0 <= dimension < 2**48 for dimension in shape):
+            raise TensorsRefused(f"{name} has a dimension out of range")
+        if not isinstance(offsets, list) or [type(offset) for offset in offsets] != [int, int]:
+            raise TensorsRefused(f"{name} does not lie between two whole numbers of bytes")
+        dtype, (begin, end) = np.dtype(DTYPES[code]), offsets
+        if end - begin != math.prod(shape) * dtype.itemsize or not 0 <= begin <= end <= len(data) - start:
             raise TensorsRefused(f"{name} does not lie where the header says")
         arrays[name] = np.frombuffer(data[start + begin : start + end], dtype).reshape(shape)
     return arrays
@@ -122,34 +137,9 @@ def _build_unique_header(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _parse_description(name: str, entry: Any) -> tuple[tuple[int, ...], str]:
-    """Returns shape and element type of one array; its reader checks the place of its bytes."""
-    _check_name(name)
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise TensorsRefused(f"{name} needs exactly dtype, shape and data_offsets")
-    dtype, shape = entry["dtype"], entry["shape"]
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise TensorsRefused(f"{name} is of {str(dtype)[:20]}, not of {', '.join(DTYPES)}")
-    if not isinstance(shape, list) or len(shape) > RANK_LIMIT:
-        raise TensorsRefused(f"{name} has more than {RANK_LIMIT} dimensions")
-    if not all(type(dimension) is int and 0 <= dimension < 2**48 for dimension in shape):
-        raise TensorsRefused(f"{name} has a dimension out of range")
-    offsets = entry["data_offsets"]
-    if not isinstance(offsets, list) or [type(offset) for offset in offsets] != [int, int]:
-        raise TensorsRefused(f"{name} does not lie between two whole numbers of bytes")
-    return tuple(shape), DTYPES[dtype]
-
-
 def _check_name(name: str) -> None:
     if name == "__metadata__" or _NAME.fullmatch(name) is None:
         raise TensorsRefused(f"{name[:80]!r} is not the name of an array")
-
-
-def _check_expected(described: Expected, expected: Expected) -> None:
-    check_names(described, expected)
-    for name, (shape, dtype) in expected.items():
-        if described[name] != (tuple(shape), dtype):
-            raise TensorsRefused(f"{name} is {described[name][1]}{list(described[name][0])}, not {dtype}{list(shape)}")
 
 
 def check_names(given: Iterable[str], expected: Expected) -> None:

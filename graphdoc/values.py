@@ -1,6 +1,6 @@
 """Finds labels and indices outside of the range that the model takes, before anybody computes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,24 +34,22 @@ def find_misfit(arrays: Mapping[str, np.ndarray], ranges: Ranges) -> Outside | N
     """Returns the first value of integer arrays [rows, …] that is outside of its range, or None."""
     for name in sorted(ranges):
         array = arrays.get(name)
-        if array is not None and array.dtype.kind in "iu" and array.size:
-            found = list(_list_range_misfits(name, array.reshape(len(array), -1), ranges))
-            if found:
-                return min(found, key=lambda one: one.row)
-    return None
-
-
-def _list_range_misfits(name: str, rows: np.ndarray, ranges: Ranges) -> Iterator[Outside]:
-    """Yields the first misfit of each range of this input."""
-    for allowed in ranges[name]:
-        part = rows[:, list(allowed.columns)] if allowed.columns else rows
-        if part.min() < allowed.least or part.max() >= allowed.end:
+        if array is None or array.dtype.kind not in "iu" or not array.size:
+            continue
+        rows, found = array.reshape(len(array), -1), []
+        for allowed in ranges[name]:
+            part = rows[:, list(allowed.columns)] if allowed.columns else rows
+            if part.min() >= allowed.least and part.max() < allowed.end:
+                continue
             bad = (part < allowed.least) | (part >= allowed.end)
             if allowed.ignored is not None:
                 bad &= part != allowed.ignored
             if bad.any():
                 row, column = divmod(int(bad.argmax()), part.shape[1])
-                yield Outside(name, row, int(part[row, column]), allowed)
+                found.append(Outside(name, row, int(part[row, column]), allowed))
+        if found:
+            return min(found, key=lambda one: one.row)
+    return None
 
 
 def check_labels(arrays: Mapping[str, np.ndarray], taken: Ranges) -> None:

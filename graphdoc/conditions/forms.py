@@ -33,15 +33,6 @@ def _check_division_count(arguments: Sequence[Any]) -> None:
     _check_part_count(arguments[1])
 
 
-def _check_unbinding(arguments: Sequence[Any]) -> None:
-    """Checks (tensor, dimension): a part for each place."""
-    _check_part_count(_compute_length(*arguments))
-
-
-def _check_sizes(arguments: Sequence[Any]) -> None:
-    refuse_unless(all(size >= 0 for size in arguments[0]), "a size is negative")
-
-
 def _check_repeats(arguments: Sequence[Any]) -> None:
     """Checks repeat_interleave, whose last argument must be null or the length of the result."""
     tensor, repeats, dimension, output_size = arguments
@@ -77,10 +68,10 @@ CONDITIONS: Final[Conditions] = {
     "pad.default": _check_pad,
     "constant_pad_nd.default": _check_constant_pad,
     "repeat_interleave.self_int": _check_repeats,
-    "creation.full": _check_sizes,
+    "creation.full": lambda arguments: refuse_unless(all(size >= 0 for size in arguments[0]), "a size is negative"),
     "split.Tensor": _check_part_length,
     **repeat_condition(_check_division_count, "chunk.default tensor_split.sections"),
-    "unbind.int": _check_unbinding,
+    "unbind.int": lambda arguments: _check_part_count(_compute_length(*arguments)),
     **repeat_condition(
         None,
         "view.default _unsafe_view.default unflatten.int transpose.int swapaxes.default permute.default movedim.int "

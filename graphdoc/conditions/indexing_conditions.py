@@ -93,10 +93,6 @@ def _check_index_places(arguments: Sequence[Any]) -> None:
     refuse_unless(dimension <= len(tensor.shape), "it has more indices than dimensions")
 
 
-def _check_put_type(arguments: Sequence[Any]) -> None:
-    refuse_unless(arguments[2].dtype == arguments[0].dtype, "what is put is of another type")
-
-
 def _check_take(arguments: Sequence[Any]) -> None:
     tensor, indices, dimension = arguments
     _check_index_type(indices)
@@ -110,10 +106,6 @@ def _check_one_hot(arguments: Sequence[Any]) -> None:
     refuse_unless(classes >= 1, "its number of classes is not stated")
 
 
-def _sorted_into(arguments: Sequence[Any]) -> None:
-    check_tensor_rank(arguments[1], (1,), "its boundaries")
-
-
 CONDITIONS: Final[Conditions] = {
     "embedding.default": _check_embedding,
     "gather.default": _check_indices_along,
@@ -121,10 +113,13 @@ CONDITIONS: Final[Conditions] = {
     **repeat_condition(_check_index_select, "index_select.default index_fill.int_Scalar"),
     **repeat_condition(_check_indexed_source, "index_add.default index_copy.default"),
     "index.Tensor": _check_index_places,
-    "index_put.default": require_all(_check_index_places, _check_put_type),
+    "index_put.default": require_all(
+        _check_index_places,
+        lambda arguments: refuse_unless(arguments[2].dtype == arguments[0].dtype, "what is put is of another type"),
+    ),
     "scatter.value": _check_indices_along,
     **repeat_condition(_check_scatter, "scatter.src scatter_add.default scatter_reduce.two"),
-    "bucketize.Tensor": _sorted_into,
+    "bucketize.Tensor": lambda arguments: check_tensor_rank(arguments[1], (1,), "its boundaries"),
     "one_hot.default": _check_one_hot,
     "diff.default": None,
 }

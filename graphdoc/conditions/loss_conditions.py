@@ -33,10 +33,6 @@ def _check_class_target(arguments: Sequence[Any]) -> None:
     refuse_unless(weight is None or weight.dtype == scores.dtype, "its weight is of another type")
 
 
-def _few_dimensions(arguments: Sequence[Any]) -> None:
-    refuse_unless(len(arguments[0].shape) <= 2, "its scores have not 1 or 2 dimensions")
-
-
 def _same_shape(arguments: Sequence[Any]) -> None:
     check_tensor_shape(arguments[1], arguments[0].shape, "its target")
 
@@ -45,7 +41,11 @@ CONDITIONS: Final[Conditions] = {
     "cross_entropy_loss.default": require_all(
         _build_reduction_condition(3), _check_class_target, require_range(5, 0.0, 1.0, "label smoothing")
     ),
-    "nll_loss.default": require_all(_build_reduction_condition(3), _few_dimensions, _check_class_target),
+    "nll_loss.default": require_all(
+        _build_reduction_condition(3),
+        lambda arguments: refuse_unless(len(arguments[0].shape) <= 2, "its scores have not 1 or 2 dimensions"),
+        _check_class_target,
+    ),
     "nll_loss_nd.default": require_all(_build_reduction_condition(3), _check_class_target),
     **repeat_condition(
         _build_reduction_condition(2), "mse_loss.default l1_loss.default smooth_l1_loss.default kl_div.default"

@@ -17,64 +17,41 @@ from graphdoc.document.arguments import refuse_unless
 LAYERS_LIMIT: Final = 64
 
 
-def _check_lstm(arguments: Sequence[Any]) -> None:
-    tensor, states, weights, *options = arguments
-    refuse_unless(len(states) == 2, "its state is not a pair")
-    _check_recurrent(4, tensor, states, weights, *options)
+def _build_recurrent_condition(gates: int, held: int) -> Condition:
+    """[places, rows, features] (rows first where `batch_first`), and every state and weight as nn.LSTM makes them."""
 
-
-def _build_recurrent_condition(gates: int) -> Condition:
     def condition(arguments: Sequence[Any]) -> None:
-        tensor, state, weights, *options = arguments
-        _check_recurrent(gates, tensor, [state], weights, *options)
+        tensor, state, weights, biases, layers, _dropout, _train, bidirectional, batch_first = arguments
+        states = list(state) if held > 1 else [state]
+        refuse_unless(len(states) == held, "its state is not a pair")
+        refuse_unless(1 <= layers <= LAYERS_LIMIT, f"its layers are not 1 to {LAYERS_LIMIT}")
+        check_tensor_rank(tensor, (3,), "its input")
+        check_has_elements(tensor, "its input")
+        one_float_type([tensor, *states, *weights])
+        ways = 2 if bidirectional else 1
+        runs, each_run = layers * ways, 4 if biases else 2
+        projected = held == 2 and len(weights) == runs * (each_run + 1)
+        each_run += projected
+        refuse_unless(len(weights) == runs * each_run, f"it has not {runs * each_run} weights")
+        check_tensor_rank(weights[1], (2,), "a weight")
+        hidden, out = weights[1].shape[0] // gates, weights[1].shape[1]
+        refuse_unless(hidden > 0 and (projected or out == hidden), "its weights are not of one hidden size")
+        rows = tensor.shape[0 if batch_first else 1]
+        check_tensor_shape(states[0], (runs, rows, out), "its state")
+        check_tensor_shape(states[-1], (runs, rows, hidden if held == 2 else out), "its state")
+        for run in range(runs):
+            to_input, to_state, *others = weights[run * each_run :][:each_run]
+            width = tensor.shape[2] if run < ways else out * ways
+            check_tensor_shape(to_input, (gates * hidden, width), "an input's weight")
+            check_tensor_shape(to_state, (gates * hidden, out), "a state's weight")
+            for bias in others[:2] if biases else ():
+                check_tensor_shape(bias, (gates * hidden,), "a bias")
+            if projected:
+                check_tensor_rank(others[-1], (2,), "a projection")
+                check_tensor_shape(others[-1], (out, others[-1].shape[1]), "a projection")
+                refuse_unless(others[-1].shape[1] == hidden, "a projection is not of the hidden size")
 
     return condition
-
-
-def _check_recurrent(
-    gates: int,
-    tensor: Any,
-    states: Sequence[Any],
-    weights: Sequence[Any],
-    biases: bool,
-    layers: int,
-    _dropout: float,
-    _train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> None:
-    """[places, rows, features] (rows first where `batch_first`), and every state and weight as nn.LSTM makes them."""
-    refuse_unless(1 <= layers <= LAYERS_LIMIT, f"its layers are not 1 to {LAYERS_LIMIT}")
-    check_tensor_rank(tensor, (3,), "its input")
-    check_has_elements(tensor, "its input")
-    one_float_type([tensor, *states, *weights])
-    runs = layers * (2 if bidirectional else 1)
-    each_run = 4 if biases else 2
-    projected = len(states) == 2 and len(weights) == runs * (each_run + 1)
-    each_run += projected
-    refuse_unless(len(weights) == runs * each_run, f"it has not {runs * each_run} weights")
-    check_tensor_rank(weights[1], (2,), "a weight")
-    hidden, out = weights[1].shape[0] // gates, weights[1].shape[1]
-    refuse_unless(hidden > 0 and (projected or out == hidden), "its weights are not of one hidden size")
-    rows = tensor.shape[0 if batch_first else 1]
-    check_tensor_shape(states[0], (runs, rows, out), "its state")
-    check_tensor_shape(states[-1], (runs, rows, hidden if len(states) == 2 else out), "its state")
-    for run in range(runs):
-        first = run < runs // layers
-        width = tensor.shape[2] if first else out * (runs // layers)
-        _check_run_weights(gates * hidden, width, out, weights[run * each_run :][:each_run], biases, projected)
-
-
-def _check_run_weights(rows: int, width: int, out: int, weights: Sequence[Any], biases: bool, projected: bool) -> None:
-    """Checks the weights of one direction of one layer."""
-    check_tensor_shape(weights[0], (rows, width), "an input's weight")
-    check_tensor_shape(weights[1], (rows, out), "a state's weight")
-    for bias in weights[2:4] if biases else ():
-        check_tensor_shape(bias, (rows,), "a bias")
-    if projected:
-        check_tensor_rank(weights[-1], (2,), "a projection")
-        check_tensor_shape(weights[-1], (out, weights[-1].shape[1]), "a projection")
-        refuse_unless(weights[-1].shape[1] * 4 == rows, "a projection is not of the hidden size")
 
 
 def _build_cell_condition(gates: int, states: int) -> Condition:
@@ -102,9 +79,9 @@ def _build_cell_condition(gates: int, states: int) -> Condition:
 
 
 CONDITIONS: Final[Conditions] = {
-    "lstm.input": _check_lstm,
-    "gru.input": _build_recurrent_condition(3),
-    **repeat_condition(_build_recurrent_condition(1), "rnn_tanh.input rnn_relu.input"),
+    "lstm.input": _build_recurrent_condition(4, 2),
+    "gru.input": _build_recurrent_condition(3, 1),
+    **repeat_condition(_build_recurrent_condition(1, 1), "rnn_tanh.input rnn_relu.input"),
     "lstm_cell.default": _build_cell_condition(4, 2),
     "gru_cell.default": _build_cell_condition(3, 1),
     **repeat_condition(_build_cell_condition(1, 1), "rnn_tanh_cell.default rnn_relu_cell.default"),

@@ -20,8 +20,9 @@ def as_when_alone() -> Iterator[None]:
     """Hides from libraries, within the block, that an export is running."""
     masks = sys.modules.get(_MASKS)
     with (
-        _replace_function(torch.compiler, "is_exporting", _return_false),
-        _replace_function(masks, "find_packed_sequence_indices", _one_sequence),
+        _replace_function(torch.compiler, "is_exporting", lambda: False),
+        # transformers' search for several sequences in one row; outside an export it finds just one
+        _replace_function(masks, "find_packed_sequence_indices", lambda *_, **__: None),
         _replace_function(builtins, "len", _count_elements),
     ):
         yield
@@ -47,11 +48,3 @@ _count_of: Final = len
 def _count_elements(value: Any) -> Any:
     """Replaces `len`: returns the symbol of a tensor's number of rows, where Python requires a whole number."""
     return value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else _count_of(value)
-
-
-def _return_false() -> bool:
-    return False
-
-
-def _one_sequence(*_: Any, **__: Any) -> None:
-    """Replaces transformers' search for several sequences in one row; outside an export it finds just one."""

@@ -121,10 +121,6 @@ def _parse_memory_format(value: Any, _kinds: Kinds) -> str:
     return str(value)
 
 
-def _parse_optional_tensor(value: Any, kinds: Kinds) -> Reference | None:
-    return None if value is None else _parse_tensor(value, kinds)
-
-
 def _parse_equation(value: Any, _kinds: Kinds) -> str:
     fits = isinstance(value, str) and re.fullmatch(EQUATION, value) is not None
     refuse_unless(fits, f"{_shorten_value(value)} is not an equation of labels")
@@ -167,7 +163,7 @@ _CHECKS: Final[dict[str, Check]] = {
     "dtype": _parse_dtype,
     "memory": _parse_memory_format,
     "floats": _list_of(_parse_float),
-    "places": _list_of(_parse_optional_tensor),
+    "places": _list_of(lambda value, kinds: None if value is None else _parse_tensor(value, kinds)),
     "equation": _parse_equation,
     "none": _build_constant_check(None),
     "true": _build_constant_check(True),

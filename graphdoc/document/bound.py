@@ -5,7 +5,7 @@ batch of sizes in between is bounded by itself before it is run (`admit_batch`):
 data's values, so the cost of a batch is known exactly from its own sizes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -16,7 +16,7 @@ from torch import Tensor
 from graphdoc.document.arguments import refuse_unless
 from graphdoc.document.calls import TORCH_TYPES
 from graphdoc.document.formulas import by_formula, call_measured
-from graphdoc.document.graph import Document, Input, Scan
+from graphdoc.document.graph import Input, Scan
 from graphdoc.document.interpret import Program, Way, compute_gradients
 from graphdoc.document.meter import BACKWARD, USUAL, Limits, Meter, TooMuch
 from graphdoc.document.row_gradients import peak_by_rows
@@ -42,37 +42,30 @@ def compute_bound(
     most, *fewer = (rows,) if isinstance(rows, int) else rows
     try:
         bounds = compute_exact_bound(program, most, NONE, limits, training, by_row)
-        for count in fewer:
-            bounds = merge_bounds((bounds, _compute_last_bound(program, count, limits, training, by_row)))
-        for count, sizes in _list_tried_sizes(program.document, most):
-            bounds = merge_bounds((bounds, _if_it_fits(program, count, sizes, limits, training, by_row) or bounds))
+        for count in fewer:  # the last microbatch, which every task has
+            try:
+                bound = compute_exact_bound(program, count, NONE, limits, training, by_row)
+            except TooMuch:
+                raise
+            except DocumentRefused as error:
+                raise DocumentRefused(f"the last microbatch of a task has {count} rows: {error.detail}") from None
+            bounds = merge_bounds((bounds, bound))
+        named = program.document.sizes
+        tried: list[Sizes] = [dict.fromkeys(named, 1)] if named else []
+        for name, largest in named.items():
+            tried += [{name: size} for size in sorted({1, 2, largest // 2, largest - 1})]
+        for sizes in tried:
+            try:
+                bounds = merge_bounds((bounds, compute_exact_bound(program, most, sizes, limits, training, by_row)))
+            except TooMuch:
+                raise
+            except DocumentRefused:
+                continue  # shapes do not fit: such a batch costs nothing, for it is refused as well
     except TooMuch as error:
         raise DocumentRefused(error.detail) from None
     if by_row:
         refuse_mixing(program)
     return bounds
-
-
-def _compute_last_bound(program: Program, rows: int, limits: Limits, training: bool, by_row: bool) -> Bound:
-    """Returns the cost of the last microbatch, which every task has. Raises as `compute_exact_bound`, naming it."""
-    try:
-        return compute_exact_bound(program, rows, NONE, limits, training, by_row)
-    except TooMuch:
-        raise
-    except DocumentRefused as error:
-        raise DocumentRefused(f"the last microbatch of a task has {rows} rows: {error.detail}") from None
-
-
-def _if_it_fits(
-    program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool, by_row: bool
-) -> Bound | None:
-    """Returns the cost, or None where shapes do not fit: such a batch costs nothing, for it is refused as well."""
-    try:
-        return compute_exact_bound(program, rows, sizes, limits, training, by_row)
-    except TooMuch:
-        raise
-    except DocumentRefused:
-        return None
 
 
 def admit_batch(
@@ -119,14 +112,6 @@ def compute_exact_bound(
     clipped = BY_ELEMENT * rows * sum(tensor.numel() for tensor in trainable)
     peak = max(meter.peak, peak_by_rows(program, state, data, limits))
     return Bound(rows, meter.operations + clipped, peak, meter.only_on_cpu)
-
-
-def _list_tried_sizes(document: Document, most: int) -> Iterator[tuple[int, Sizes]]:
-    """Yields the rows and sizes tried beside the most rows and the largest sizes."""
-    if document.sizes:
-        yield most, dict.fromkeys(document.sizes, 1)
-    for name, largest in document.sizes.items():
-        yield from ((most, {name: size}) for size in sorted({1, 2, largest // 2, largest - 1}))
 
 
 def merge_bounds(bounds: Sequence[Bound]) -> Bound:

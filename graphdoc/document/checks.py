@@ -4,7 +4,7 @@ The CPU's kernels check every index themselves and raise an error. Where an erro
 index in range replaces a wrong one (`clamp_indices`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -14,7 +14,7 @@ from graphdoc.errors import DocumentRefused
 
 Range = tuple[Tensor, int, int]
 """Indices, the least allowed one, and the first above it that is not allowed."""
-Rule = Callable[[Sequence[Any]], Iterator[Range]]
+Rule = Callable[[Sequence[Any]], Iterable[Range]]
 LABELS: Final = 4
 """Position of the ignored label among the arguments of a loss over classes."""
 
@@ -32,12 +32,11 @@ def clamp_indices(rule: Rule, arguments: Sequence[Any]) -> list[Any]:
     Raises DocumentRefused where the range is empty.
     """
     found: dict[int, Tensor] = {}
+    given = [part for value in arguments for part in (value if isinstance(value, list | tuple) else (value,))]
     for indices, least, end in rule(arguments):
         if indices.numel() and end <= least:
             raise DocumentRefused("there is nothing that an index could point at")
-        label = not any(
-            value is indices for value in _flatten_arguments(arguments)
-        )  # a loss, whose rule yields a masked copy
+        label = not any(value is indices for value in given)  # a loss, whose rule yields a masked copy
         read = arguments[1] if label else indices
         held = indices if label else found.get(id(read), read)
         within = held.clamp(least, min(end - 1, torch.iinfo(held.dtype).max))
@@ -45,20 +44,11 @@ def clamp_indices(rule: Rule, arguments: Sequence[Any]) -> list[Any]:
     return [_exchange_indices(value, found) for value in arguments]
 
 
-def _flatten_arguments(arguments: Sequence[Any]) -> Iterator[Any]:
-    for value in arguments:
-        yield from value if isinstance(value, list | tuple) else (value,)
-
-
 def _exchange_indices(value: Any, found: Mapping[int, Tensor]) -> Any:
     """Returns the tensor found for a given one, or a list with all its tensors so replaced; anything else unchanged."""
     if isinstance(value, list | tuple):
         return [_exchange_indices(part, found) for part in value]
     return found.get(id(value), value)
-
-
-def _list_embedding_range(arguments: Sequence[Any]) -> Iterator[Range]:
-    yield arguments[1], 0, arguments[0].shape[0]
 
 
 def _list_range_along(arguments: Sequence[Any]) -> Iterator[Range]:
@@ -87,10 +77,6 @@ def _list_place_ranges(arguments: Sequence[Any]) -> Iterator[Range]:
         dimension += 1
 
 
-def _one_hot(arguments: Sequence[Any]) -> Iterator[Range]:
-    yield arguments[0], 0, arguments[1]
-
-
 def _build_target_rule(ignored: int) -> Rule:
     """Returns the rule for arguments (scores, target, …).
 
@@ -107,7 +93,7 @@ def _build_target_rule(ignored: int) -> Rule:
 
 
 RULES: Final[dict[str, Rule]] = {
-    "embedding.default": _list_embedding_range,
+    "embedding.default": lambda arguments: [(arguments[1], 0, arguments[0].shape[0])],
     **dict.fromkeys(
         ("gather.default", "index_select.default", "index_add.default", "index_copy.default"), _list_range_along
     ),
@@ -117,7 +103,7 @@ RULES: Final[dict[str, Rule]] = {
     "scatter_reduce.two": _list_range_along,
     "take_along_dim.default": _list_take_range,
     **dict.fromkeys(("index.Tensor", "index_put.default"), _list_place_ranges),
-    "one_hot.default": _one_hot,
+    "one_hot.default": lambda arguments: [(arguments[0], 0, arguments[1])],
     "cross_entropy_loss.default": _build_target_rule(LABELS),
     **dict.fromkeys(("nll_loss.default", "nll_loss_nd.default"), _build_target_rule(LABELS)),
 }

@@ -53,10 +53,6 @@ def _build_draw_writing(like: Any) -> Writing:
     return writing
 
 
-def _drawn_write(graph: fx.Graph, node: fx.Node) -> None:
-    drawn_write(graph, node, partial(_insert_call, graph, node))
-
-
 def _split_layers(graph: fx.Graph, node: fx.Node) -> None:
     """Splits a recurrent operator with dropout between its layers into one operator a layer, as torch itself does."""
     tensor, states, weights, biased, layers, dropout, training, both_ways, batch_first = schema_arguments(node)
@@ -100,7 +96,7 @@ _OTHER_NAMES: Final = {
 }
 """Valid for real numbers, the only ones of the language."""
 _WRITINGS: Final[dict[str, Writing]] = {
-    **dict.fromkeys(DRAWN_WRITES, _drawn_write),
+    **dict.fromkeys(DRAWN_WRITES, lambda graph, node: drawn_write(graph, node, partial(_insert_call, graph, node))),
     "rand.default": _build_draw_writing(_ATEN.rand_like.default),
     "randn.default": _build_draw_writing(_ATEN.randn_like.default),
     **dict.fromkeys(("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"), _split_layers),

@@ -36,14 +36,10 @@ def fill_empty(graph: fx.Graph) -> None:
         if made is not None and first is not None and operator_name(first) in _OVERWRITING and first.args[0] is node:
             node.target, count = made
             node.args, node.kwargs = node.args[:count], {}
-            if node.target is not _ATEN.zeros_like.default or node.meta["val"].dtype != _first_type(node):
-                node.kwargs = {"dtype": node.meta["val"].dtype}
-
-
-def _first_type(node: fx.Node) -> torch.dtype:
-    first: Any = node.args[0]
-    dtype: torch.dtype = first.meta["val"].dtype
-    return dtype
+            like: Any = node.args[0]
+            dtype = node.meta["val"].dtype
+            if node.target is not _ATEN.zeros_like.default or dtype != like.meta["val"].dtype:
+                node.kwargs = {"dtype": dtype}
 
 
 def drawn_write(graph: fx.Graph, node: fx.Node, call: Calling) -> None:

@@ -1,6 +1,7 @@
 """Replaces a module's own random draws by those of the document: the n-th draw is site n."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -11,6 +12,8 @@ from graphdoc.document import randomness
 from graphdoc.errors import DocumentRefused
 
 _ATEN: Final = torch.ops.aten
+Draw = Callable[[Tensor, torch.dtype, int, bytes], Tensor]
+"""(tensor of the shape, element type, site, seed) -> numbers."""
 
 
 class HashedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -37,20 +40,13 @@ def _write_kept_mask(site: int, seed: bytes, args: Sequence[Any], _named: Any) -
     return torch.as_tensor(mask.copy_(randomness.draw_kept_mask(mask, 1.0 - stays, site, seed)))
 
 
-def _draw_bernoulli(site: int, seed: bytes, args: Sequence[Any], _named: Any) -> Tensor:
-    return randomness.draw_bernoulli(args[0], args[0], site, seed)
+def _draw_like(draw: Draw, site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
+    return draw(args[0], named.get("dtype") or args[0].dtype, site, seed)
 
 
-def _bernoulli_p(site: int, seed: bytes, args: Sequence[Any], _named: Any) -> Tensor:
-    return randomness.draw_bernoulli(args[0], float(args[1]), site, seed)
-
-
-def _draw_uniform(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
-    return randomness.draw_uniform(args[0], named.get("dtype") or args[0].dtype, site, seed)
-
-
-def _draw_normal(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
-    return randomness.draw_normal(args[0], named.get("dtype") or args[0].dtype, site, seed)
+def _draw_shape(draw: Draw, site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
+    like = torch.zeros(args[0], dtype=named.get("dtype"))
+    return draw(like, like.dtype, site, seed)
 
 
 def _read_setting(args: Sequence[Any], named: Any, place: int, name: str, usual: float) -> float:
@@ -76,16 +72,6 @@ def _write_exponential(site: int, seed: bytes, args: Sequence[Any], named: Any) 
     return torch.as_tensor(args[0].copy_(least / rate))
 
 
-def _uniform_of(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
-    like = torch.zeros(args[0], dtype=named.get("dtype"))
-    return randomness.draw_uniform(like, like.dtype, site, seed)
-
-
-def _normal_of(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
-    like = torch.zeros(args[0], dtype=named.get("dtype"))
-    return randomness.draw_normal(like, like.dtype, site, seed)
-
-
 _DRY: Final = (
     _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
     _ATEN._scaled_dot_product_flash_attention_for_cpu_backward.default,
@@ -96,10 +82,10 @@ _DRAWS: Final[dict[Any, Callable[[int, bytes, Sequence[Any], Any], Tensor]]] = {
     _ATEN.uniform_.default: _write_uniform,
     _ATEN.normal_.default: _write_normal,
     _ATEN.exponential_.default: _write_exponential,
-    _ATEN.bernoulli.default: _draw_bernoulli,
-    _ATEN.bernoulli.p: _bernoulli_p,
-    _ATEN.rand_like.default: _draw_uniform,
-    _ATEN.randn_like.default: _draw_normal,
-    _ATEN.rand.default: _uniform_of,
-    _ATEN.randn.default: _normal_of,
+    _ATEN.bernoulli.default: lambda site, seed, args, _: randomness.draw_bernoulli(args[0], args[0], site, seed),
+    _ATEN.bernoulli.p: lambda site, seed, args, _: randomness.draw_bernoulli(args[0], float(args[1]), site, seed),
+    _ATEN.rand_like.default: partial(_draw_like, randomness.draw_uniform),
+    _ATEN.randn_like.default: partial(_draw_like, randomness.draw_normal),
+    _ATEN.rand.default: partial(_draw_shape, randomness.draw_uniform),
+    _ATEN.randn.default: partial(_draw_shape, randomness.draw_normal),
 }

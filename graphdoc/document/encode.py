@@ -59,14 +59,12 @@ def build_plain_operation(node: fx.Node) -> Operation:
     name = operator_name(node)
     if name not in ALLOWED or ALLOWED[name].own:
         raise build_document_refusal(node, "is not in the language")
-    if name == "index.Tensor" and any(_is_mask(place) for place in node.args[1]):  # type: ignore[union-attr]
+    places: Any = node.args[1] if name == "index.Tensor" else ()
+    indices = [place.meta["val"] for place in places if isinstance(place, fx.Node)]
+    if any(index.dtype in (torch.bool, torch.uint8) for index in indices):
         raise build_document_refusal(node, "takes a mask as an index")
     count = len(node.meta["val"]) if ALLOWED[name].gives_list else len(ALLOWED[name].results)
     return Operation(name, schema_arguments(node), tuple(range(count)))
-
-
-def _is_mask(place: Any) -> bool:
-    return isinstance(place, fx.Node) and place.meta["val"].dtype in (torch.bool, torch.uint8)
 
 
 def encode_argument(kind: str, value: Any, number: Number) -> Any:
@@ -107,10 +105,6 @@ def _encode_scalar(kind: str, value: Any) -> Any:
 
 def _encode_name(names: dict[Any, str], value: Any) -> str:
     if value not in names:
-        raise DocumentRefused(f"{value}, which the language does not have{_suggest_for_type(value)}")
+        suggestion = f"; {COMPLEX}" if isinstance(value, torch.dtype) and value.is_complex else ""
+        raise DocumentRefused(f"{value}, which the language does not have{suggestion}")
     return names[value]
-
-
-def _suggest_for_type(value: Any) -> str:
-    complex_type = isinstance(value, torch.dtype) and value.is_complex
-    return f"; {COMPLEX}" if complex_type else ""

@@ -121,24 +121,23 @@ def _draw_batch(
     for name, tensor in example.items():
         taken = tensor[picked]
         if perturbed and taken.is_floating_point() and name != "y":
-            taken = _perturb_rows(tensor, taken, generator)
+            others = tensor.gather(0, torch.randint(count, taken.shape, generator=generator))
+            whole = tensor.eq(tensor.round()).all(0)
+            least, most = torch.minimum(taken, others), torch.maximum(taken, others)
+            part = torch.rand(taken.shape, generator=generator)
+            taken = torch.where(whole, others, torch.minimum(most, least + part * (others - taken).abs()))
         for place, _ in sizes[name] if shorter else ():
             taken = taken.narrow(place + 1, 0, max(1, taken.shape[place + 1] - 1))
         data[name] = taken.contiguous()
     return data
 
 
-def _perturb_rows(example: Tensor, taken: Tensor, generator: torch.Generator) -> Tensor:
-    """Returns `taken` with each element moved towards, or exchanged for, one of the same column of the example."""
-    rows = torch.randint(len(example), taken.shape, generator=generator)
-    others = example.gather(0, rows)
-    whole = example.eq(example.round()).all(0)
-    part = torch.rand(taken.shape, generator=generator)
-    between = torch.minimum(torch.maximum(taken, others), torch.minimum(taken, others) + part * (others - taken).abs())
-    return torch.where(whole, others, between)
-
-
 def _module_answers(objective: nn.Module, program: Program, data: Data, prefix: str, training: bool) -> Digests:
+    """Returns the digests of what the module computes.
+
+    Raises DocumentRefused where a gradient flows to a tensor that is neither a parameter of the module nor data: it
+    would silently not be trained. The data's gradient (wav2vec2 asks for it) changes nothing.
+    """
     document = program.document
     parameters = _plain_names(objective.named_parameters(remove_duplicate=False), prefix)
     buffers = _plain_names(objective.named_buffers(remove_duplicate=False), prefix)
@@ -146,7 +145,22 @@ def _module_answers(objective: nn.Module, program: Program, data: Data, prefix: 
     with restore_buffers(buffers.values()), torch.enable_grad():
         with HashedDraws(_DRAW_SEED) if program.document.draws else nullcontext():
             loss, *metrics = objective(data)
-        _refuse_strangers(loss, parameters.values(), data)
+        rows = {tensor.untyped_storage().data_ptr() for tensor in data.values()}
+        own = {id(parameter) for parameter in parameters.values()}
+        waiting, seen = [loss.grad_fn], set()
+        while waiting:
+            step = waiting.pop()
+            if step is None or step in seen:
+                continue
+            seen.add(step)
+            waiting += [before for before, _ in step.next_functions]
+            leaf = getattr(step, "variable", None)
+            if leaf is not None and id(leaf) not in own and leaf.untyped_storage().data_ptr() not in rows:
+                raise DocumentRefused(
+                    f"the loss reads a trainable tensor of shape {list(leaf.shape)} that is not a parameter of the "
+                    "module and would never change: make it a parameter of the module, and let the module's answer "
+                    "bring what the loss needs"
+                )
         if not loss.isfinite().all():
             raise _NotFinite(f"the loss of the data's own rows is {float(loss.detach())}: nothing can be trained on it")
         updates = {name: buffers[name].clone() for name in document.updates}
@@ -173,29 +187,6 @@ def _digest_tensor(tensor: Tensor) -> bytes:
     """Returns a digest of the shape, the element type and the bits."""
     body = tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data
     return blake3(f"{tensor.dtype}{tuple(tensor.shape)}".encode() + b"\0").update(body).digest()
-
-
-def _refuse_strangers(loss: Tensor, parameters: Iterable[Tensor], data: Data) -> None:
-    """Raises DocumentRefused where a gradient flows to a tensor that is neither a parameter of the module nor data.
-
-    Such a tensor would silently not be trained. The data's gradient (wav2vec2 asks for it) changes nothing.
-    """
-    rows = {tensor.untyped_storage().data_ptr() for tensor in data.values()}
-    own = {id(parameter) for parameter in parameters}
-    waiting, seen = [loss.grad_fn], set()
-    while waiting:
-        step = waiting.pop()
-        if step is None or step in seen:
-            continue
-        seen.add(step)
-        waiting += [before for before, _ in step.next_functions]
-        leaf = getattr(step, "variable", None)
-        if leaf is not None and id(leaf) not in own and leaf.untyped_storage().data_ptr() not in rows:
-            shape = list(leaf.shape)
-            raise DocumentRefused(
-                f"the loss reads a trainable tensor of shape {shape} that is not a parameter of the module and would "
-                "never change: make it a parameter of the module, and let the module's answer bring what the loss needs"
-            )
 
 
 def _plain_names(named: Iterator[tuple[str, Tensor]], prefix: str) -> Answers:

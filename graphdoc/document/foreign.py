@@ -23,8 +23,15 @@ _ERRORS: Final = (RuntimeError, ValueError, TypeError, AssertionError, LookupErr
 
 def find_foreign_operators(graph: fx.Graph) -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """Returns the composite operators of a graph that the language lacks, each with the function that writes it out."""
-    found = {node.target for node in graph.nodes if node.op == "call_function" and _is_foreign(node)}
-    return {target: partial(_written_out, target) for target in found if isinstance(target, torch._ops.OpOverload)}
+    found: dict[torch._ops.OpOverload, Callable[..., Any]] = {}
+    for node in graph.nodes:
+        target, name = node.target, operator_name(node)
+        if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+            continue
+        known = (name in ALLOWED and not ALLOWED[name].own) or is_rephrased(node)
+        if not known and torch._C._dispatch_has_kernel_for_dispatch_key(str(target._name), _COMPOSITE):
+            found[target] = partial(target._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
+    return found
 
 
 def written_out(program: ExportedProgram, table: dict[torch._ops.OpOverload, Callable[..., Any]]) -> ExportedProgram:
@@ -37,16 +44,3 @@ def written_out(program: ExportedProgram, table: dict[torch._ops.OpOverload, Cal
             raise
         raise build_document_refusal(refused, "is not in the language") from None
     return made
-
-
-def _written_out(target: torch._ops.OpOverload, *arguments: Any, **named: Any) -> Any:
-    return target._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *arguments, **named)
-
-
-def _is_foreign(node: fx.Node) -> bool:
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
-        return False
-    name = operator_name(node)
-    known = (name in ALLOWED and not ALLOWED[name].own) or is_rephrased(node)
-    return not known and torch._C._dispatch_has_kernel_for_dispatch_key(str(target._name), _COMPOSITE)

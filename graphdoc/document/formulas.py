@@ -38,7 +38,7 @@ class Taken:
 
 
 FUSED: Final = Taken(0, 4, 1)
-"""An LSTM in float32 without projection, one call of oneDNN; `_count_workspace_elements` has its kept memory."""
+"""An LSTM in float32 without projection, one call of oneDNN; `_apply_recurrence_formula` counts its kept memory."""
 UNFUSED: Final = {
     "lstm": Taken(12, 6, 0.5, 2, 20 * 2**10),
     "gru": Taken(10, 2, 0.5, 2, 18 * 2**10),
@@ -77,15 +77,15 @@ def _apply_recurrence_formula(kind: str, arguments: Sequence[Any]) -> tuple[Tens
     width, runs = weights[0].shape[0] // GATES[kind], layers * (2 if both_ways else 1)
     fused = kind == "lstm" and tensor.dtype == torch.float32 and weights[1].shape[1] == width
     each = FUSED if fused else UNFUSED[kind]
-    cells = tensor.shape[0] * tensor.shape[1] * width
-    steps = tensor.shape[1 if batch_first else 0] * runs * each.step
     places = tensor.shape[0] * tensor.shape[1]
+    cells = places * width
+    steps = tensor.shape[1 if batch_first else 0] * runs * each.step
     kept = int(each.kept * cells * runs) + steps // tensor.element_size()
-    kept += (
-        places * _count_workspace_elements(weights, runs, width)
-        if fused
-        else _count_copied_elements(tensor, batch_first)
-    )
+    if fused:  # what oneDNN keeps for each place and row, as measured: rows are multiples of 16
+        widths = [weights[run * len(weights) // runs].shape[1] for run in range(runs)]
+        kept += places * sum(12 * _pad_width(width) + int(4.5 * _pad_width(max(width, one))) for one in widths)
+    elif not (tensor.transpose(0, 1) if batch_first else tensor).is_contiguous():
+        kept += tensor.numel()  # a copy, in which the places follow each other in memory
     features = each.features + (each.both if both_ways else 0)
     taken = int((each.cells * cells) * (2 if both_ways else 1) + features * tensor.numel())
     given: tuple[Tensor, ...] = _Formula.apply(  # type: ignore[no-untyped-call]
@@ -94,41 +94,28 @@ def _apply_recurrence_formula(kind: str, arguments: Sequence[Any]) -> tuple[Tens
     return given
 
 
-def _count_copied_elements(tensor: Tensor, batch_first: bool) -> int:
-    """Returns the elements of the copy that is kept of an input whose places do not follow each other in memory."""
-    return 0 if (tensor.transpose(0, 1) if batch_first else tensor).is_contiguous() else tensor.numel()
-
-
-def _count_workspace_elements(weights: Sequence[Tensor], runs: int, width: int) -> int:
-    """Returns the elements that oneDNN's LSTM keeps for each place and row, as measured: rows are multiples of 16."""
-    features = [weights[run * len(weights) // runs].shape[1] for run in range(runs)]
-    return sum(12 * _pad_width(width) + int(4.5 * _pad_width(max(width, each))) for each in features)
-
-
 def _pad_width(width: int) -> int:
     return -(-width // 16) * 16
 
 
 def _apply_attention_formula(arguments: Sequence[Any]) -> Tensor | None:
-    """Returns the result of scaled_dot_product_attention, where the processor surely fuses it; else None."""
+    """Returns the result of scaled_dot_product_attention, where torch's fused kernel surely takes it; else None.
+
+    An unclear case counts as no (sdp_utils_cpp.cpp).
+    """
     query, key, value, mask, _, _, _, shared = arguments
-    if not _is_surely_fused(query, key, value, mask, shared):
-        return None
-    places = query.numel() // query.shape[-1]
-    (result,) = _Formula.apply([query.shape], 2 * places, 2 * places, query, key, value)  # type: ignore[no-untyped-call]
-    return cast(Tensor, result)
-
-
-def _is_surely_fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shared: bool) -> bool:
-    """Returns whether torch's fused kernel surely takes these (sdp_utils_cpp.cpp); an unclear case counts as no."""
     tensors = (query, key, value)
     floats = query.dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
     alike = all(tensor.dtype == query.dtype and tensor.dim() == 4 and tensor.numel() for tensor in tensors)
     if not floats or not alike or shared or (mask is not None and mask.requires_grad):
-        return False
+        return None
     same = query.shape[-1] == key.shape[-1] == value.shape[-1] and query.shape[:2] == key.shape[:2] == value.shape[:2]
     fits = mask is None or (mask.dim() in (2, 4) and mask.dtype in (query.dtype, torch.bool))
-    return same and fits and all(tensor.stride(-1) == 1 for tensor in tensors)
+    if not same or not fits or any(tensor.stride(-1) != 1 for tensor in tensors):
+        return None
+    places = query.numel() // query.shape[-1]
+    (result,) = _Formula.apply([query.shape], 2 * places, 2 * places, query, key, value)  # type: ignore[no-untyped-call]
+    return cast(Tensor, result)
 
 
 STAND_INS: Final[Mapping[str, Callable[[Sequence[Any]], Any]]] = {

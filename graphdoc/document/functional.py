@@ -45,8 +45,13 @@ def build_functional_trace(program: ExportedProgram) -> Trace:
     writes = [node for node in graph.nodes if _is_write_in_place(node)]
     if writes:
         mates = _Mates(graph)
-        for node in writes:
-            _refuse_foreign(node, program, mates)
+        roots = {entry.arg.name: entry for entry in program.graph_signature.input_specs}
+        for node in writes:  # only buffers and values may be written
+            for argument in mates.of(node.args[0]):
+                entry = roots.get(argument.name)
+                if argument.op == "placeholder" and entry is not None and entry.kind in _WHOSE:
+                    whose = f"{_WHOSE[entry.kind]} {entry.target or entry.arg.name}"
+                    raise build_document_refusal(node, f"writes to {whose}")
         if any(_is_seen_by_others(node, mates) for node in writes):
             return _functionalise_program(program, graph)
     return _Rewriting(graph, program).trace()
@@ -71,15 +76,6 @@ class _Mates:
         return [] if own is None else self._by_storage[own]
 
 
-def _refuse_foreign(node: fx.Node, program: ExportedProgram, mates: _Mates) -> None:
-    """Raises DocumentRefused for a write to anything but buffers and values."""
-    roots = {entry.arg.name: entry for entry in program.graph_signature.input_specs}
-    for argument in mates.of(node.args[0]):
-        entry = roots.get(argument.name)
-        if argument.op == "placeholder" and entry is not None and entry.kind in _WHOSE:
-            raise build_document_refusal(node, f"writes to {_WHOSE[entry.kind]} {entry.target or entry.arg.name}")
-
-
 def _find_storage(value: Any) -> int | None:
     return value.untyped_storage()._cdata if isinstance(value, Tensor) else None
 
@@ -95,20 +91,15 @@ def _is_seen_by_others(write: fx.Node, mates: _Mates) -> bool:
     """Returns whether another view of the written tensor is read later, or no operator gives the value without a
     write."""
     order, target = mates.order, write.args[0]
-    if _find_counterpart(write) is None or not isinstance(target, fx.Node) or _mixes_types(write):
-        return True
+    values = [argument.meta.get("val") for argument in write.all_input_nodes]
+    floats = {value.dtype for value in values if isinstance(value, Tensor) and value.is_floating_point()}
+    if _find_counterpart(write) is None or not isinstance(target, fx.Node) or len(floats) > 1:
+        return True  # among several types a write converts, and the operator without a write would not
     for other in mates.of(target):
         another = order[other] < order[write] and _same_tensor(other) is not _same_tensor(target)
         if another and any(order[user] > order[write] for user in other.users):
             return True
     return False
-
-
-def _mixes_types(write: fx.Node) -> bool:
-    """Returns whether a write converts types: the operator without a write would not."""
-    values = [argument.meta.get("val") for argument in write.all_input_nodes]
-    floats = {value.dtype for value in values if isinstance(value, Tensor) and value.is_floating_point()}
-    return len(floats) > 1
 
 
 def _find_counterpart(write: fx.Node) -> Any:
@@ -137,7 +128,9 @@ class _Rewriting:
         for node in list(self._graph.nodes):
             if _is_write_in_place(node):
                 self._rewrite_in_place(node)
-            elif node.op == "call_function" and _keeps_statistics(node):
+                continue
+            normalises = node.op == "call_function" and operator_name(node) == _BATCH_NORM
+            if normalises and node.args[5] and node.args[3] is not None:  # it keeps statistics
                 self._batch_norm(node)
         output = next(iter(reversed(self._graph.nodes)))
         results = list(output.args[0])
@@ -194,10 +187,6 @@ class _Rewriting:
         self._updates.update(dict.fromkeys(targets, new))
 
 
-def _keeps_statistics(node: fx.Node) -> bool:
-    return operator_name(node) == _BATCH_NORM and bool(node.args[5]) and node.args[3] is not None
-
-
 def _functionalise_program(program: ExportedProgram, graph: fx.Graph) -> Trace:
     """Functionalises the program by torch; that silently drops regions, and none are left."""
     program._graph_module = fx.GraphModule(program.graph_module, graph)
@@ -223,17 +212,14 @@ def _functionalise_program(program: ExportedProgram, graph: fx.Graph) -> Trace:
         elif node.meta["val"].is_floating_point():
             trace.updates[str(entry.target)] = node
         else:
-            _check_counts(node, str(entry.target))
+            while node.op != "placeholder":
+                if operator_name(node) != "add.Tensor" or node.args[1:] != (1,):
+                    detail = f"changes the integer buffer {entry.target} other than by counting"
+                    raise build_document_refusal(node, detail)
+                node = node.args[0]
             trace.counters.add(str(entry.target))
     return trace
 
 
 def _is_counting_write(write: fx.Node) -> bool:
     return operator_name(write) == "add_.Tensor" and write.args[1:] == (1,)
-
-
-def _check_counts(node: Any, target: str) -> None:
-    while node.op != "placeholder":
-        if operator_name(node) != "add.Tensor" or node.args[1:] != (1,):
-            raise build_document_refusal(node, f"changes the integer buffer {target} other than by counting")
-        node = node.args[0]

@@ -153,7 +153,13 @@ class Document:
         Named dimensions have these sizes, or without them their maxima.
         """
         taken = self.sizes | dict(sizes or {})
-        return {entry.name: ((rows, *_fill_named_sizes(entry, taken)), entry.dtype) for entry in self.of("data")}
+        expected: Expected = {}
+        for entry in self.of("data"):
+            shape = list(entry.shape)
+            for place, name in entry.named:
+                shape[place] = taken[name]
+            expected[entry.name] = ((rows, *shape), entry.dtype)
+        return expected
 
 
 def answer_of(document: Document) -> Expected:
@@ -166,10 +172,3 @@ def answer_of(document: Document) -> Expected:
     buffers = {name: document.state[name][0] for name in sorted(document.updates)}
     weight: dict[str, tuple[int, ...]] = {} if document.weight is None else {WEIGHT: ()}
     return {name: (shape, "float32") for name, shape in ({"loss": ()} | gradients | buffers | weight).items()}
-
-
-def _fill_named_sizes(entry: Input, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    shape = list(entry.shape)
-    for place, name in entry.named:
-        shape[place] = sizes[name]
-    return tuple(shape)

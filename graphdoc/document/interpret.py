@@ -208,7 +208,10 @@ class _Run:
                 else:
                     if step.condition is not None:
                         step.condition(step.arguments(values))
-                    results = _list_results(step, call(step, values))
+                    results = call(step, values)
+                    results = (results,) if step.single else tuple(results)
+                    if len(results) != step.count:
+                        raise DocumentRefused(f"it gives {len(results)} values")
                     hold(step.number, results)
                     if watcher is not None:
                         watcher(step.operator, step.arguments(values), results, times)
@@ -220,13 +223,6 @@ class _Run:
             raise type(error)(f"{_describe_node(step, nodes)}: {error.detail}") from None
         except STEP_ERRORS as error:
             raise explain_error(_describe_node(step, nodes), error) from None
-
-
-def _list_results(step: PreparedCall, result: Any) -> Sequence[Any]:
-    results = (result,) if step.single else result
-    if len(results) != step.count:
-        raise DocumentRefused(f"it gives {len(results)} values")
-    return tuple(results)
 
 
 def _describe_node(step: PreparedCall | PreparedScan | None, nodes: PreparedNodes) -> str:

@@ -75,16 +75,13 @@ def attention_dropout(
     scores = (query * factor).matmul((key * factor).transpose(-2, -1))
     if causal:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+    if mask is not None and mask.dtype == torch.bool:
+        added = torch.zeros(mask.shape, dtype=query.dtype, device=mask.device)
+        mask = added.masked_fill(mask.logical_not(), -math.inf)
     if mask is not None:
-        scores = scores + _build_added_mask(mask, query.dtype)
+        scores = scores + mask
     weights = torch.softmax(scores, -1) if mask is None else torch._safe_softmax(scores, -1)
     return randomness.hash_dropout(weights, probability, site, seed).matmul(value).to(dtype)
-
-
-def _build_added_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    if mask.dtype != torch.bool:
-        return mask
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask.logical_not(), -math.inf)
 
 
 def copy_broadcast(tensor: Tensor, source: Tensor) -> Tensor:

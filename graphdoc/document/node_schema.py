@@ -94,10 +94,14 @@ def _parse_scan(item: Mapping[str, Any], kinds: list[str]) -> Scan:
     refuse_unless(isinstance(args, list) and len(args) == _ARGUMENTS, f"a scan has {_ARGUMENTS} arguments")
     length = args[0]
     refuse_unless(type(length) is int and 1 <= length <= CALLS_LIMIT, f"its steps are not 1 to {CALLS_LIMIT}")
-    start, fixed = _parse_tensor_list(args[1], kinds), _parse_fixed_values(args[3], kinds)
+    start = _parse_tensor_list(args[1], kinds)
+    fixed = tuple(_parse_value_reference(one, "operand", kinds) for one in _parse_list(args[3], "fixed values"))
     given = tuple(_parse_tensor_list(values, kinds) for values in _parse_list(args[2], "given"))
     refuse_unless(all(len(values) == length for values in given), "what is given is not one value for each step")
-    counters = tuple(_parse_counter(pair) for pair in _parse_list(args[4], "counters"))
+    counters = _parse_list(args[4], "counters")
+    for pair in counters:
+        known = isinstance(pair, list) and len(pair) == 2 and all(type(one) is int for one in pair)
+        refuse_unless(known and all(abs(one) <= COUNTER_LIMIT for one in pair), f"{str(pair)[:60]} is not a counter")
     inner = ["tensor"] * (len(start) + len(given)) + [kinds[one.value] for one in fixed]
     numbers = range(len(inner), len(inner) + len(counters))
     inner += [_COUNTER] * len(counters)
@@ -107,11 +111,17 @@ def _parse_scan(item: Mapping[str, Any], kinds: list[str]) -> Scan:
     nodes = tuple(_parse_each_node(body["nodes"], inner, lambda one: _parse_node(_not_nested(one), inner, numbers)))
     calls = length * len(nodes)
     refuse_unless(0 < calls <= CALLS_LIMIT, f"it calls {calls} operators in {length} steps, not 1 to {CALLS_LIMIT}")
-    carried, last, every = (_parse_body_values(body[key], inner) for key in ("carried", "last", "every"))
+    for value in (body["carried"], body["last"], body["every"]):
+        refuse_unless(isinstance(value, list) and len(value) <= LIST_LIMIT, "what a body gives is not a list")
+        for number in value:
+            known = type(number) is int and 0 <= number < len(inner) and inner[number] == "tensor"
+            refuse_unless(known, f"{str(number)[:60]} is not a tensor of the body")
+    carried, last, every = (tuple(body[key]) for key in ("carried", "last", "every"))
     refuse_unless(len(carried) == len(start), "as many values are not carried on as it starts with")
     results = _parse_results(item["out"], len(kinds), len(last) + length * len(every))
     kinds += ["tensor"] * len(results)
-    return Scan(length, start, given, fixed, counters, nodes, carried, last, every, results)
+    pairs = tuple((first, step) for first, step in counters)
+    return Scan(length, start, given, fixed, pairs, nodes, carried, last, every, results)
 
 
 def _not_nested(item: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -131,26 +141,8 @@ def _parse_tensor_list(value: Any, kinds: list[str]) -> tuple[Reference, ...]:
     return tuple(_parse_value_reference(entry, "tensor", kinds) for entry in value)
 
 
-def _parse_fixed_values(value: Any, kinds: list[str]) -> tuple[Reference, ...]:
-    return tuple(_parse_value_reference(entry, "operand", kinds) for entry in _parse_list(value, "fixed values"))
-
-
 def _parse_value_reference(value: Any, kind: str, kinds: list[str]) -> Reference:
     argument = check_argument(kind, value, kinds)
     if not isinstance(argument, Reference):
         raise DocumentRefused(f"{str(value)[:60]} is not a value")
     return argument
-
-
-def _parse_counter(pair: Any) -> tuple[int, int]:
-    known = isinstance(pair, list) and len(pair) == 2 and all(type(one) is int for one in pair)
-    refuse_unless(known and all(abs(one) <= COUNTER_LIMIT for one in pair), f"{str(pair)[:60]} is not a counter")
-    return pair[0], pair[1]
-
-
-def _parse_body_values(value: Any, kinds: list[str]) -> tuple[int, ...]:
-    refuse_unless(isinstance(value, list) and len(value) <= LIST_LIMIT, "what a body gives is not a list")
-    for number in value:
-        known = type(number) is int and 0 <= number < len(kinds) and kinds[number] == "tensor"
-        refuse_unless(known, f"{str(number)[:60]} is not a tensor of the body")
-    return tuple(value)

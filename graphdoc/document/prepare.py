@@ -13,7 +13,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from graphdoc.conditions.condition_rules import Condition
-from graphdoc.document.arguments import Argument, Reference
+from graphdoc.document.arguments import Reference
 from graphdoc.document.calls import OPERATORS, TORCH_MEMORY_FORMATS, TORCH_TYPES, OperatorCall
 from graphdoc.document.checks import Rule
 from graphdoc.document.graph import Document, Node, Scan
@@ -83,8 +83,15 @@ def prepare_document(document: Document) -> PreparedNodes:
 def _prepare_nodes(inputs: int, nodes: Sequence[Node | Scan], kept: set[int], numbers: Iterator[int]) -> PreparedNodes:
     """Prepares nodes. `kept` are the values that are read when all nodes have run; inputs are kept too."""
     preparation = _Preparation(max((node.results[-1] + 1 for node in nodes), default=inputs), numbers)
-    dying = _last_readers(nodes, kept | set(range(inputs)))
-    steps = tuple(preparation.step(node, dying.get(place, ())) for place, node in enumerate(nodes))
+    last: dict[int, int] = {}
+    for place, node in enumerate(nodes):
+        last.update(dict.fromkeys(node.results, place))
+        last.update(dict.fromkeys(_list_references(node.arguments), place))
+    dying: dict[int, list[int]] = {}  # by node: the values that no later one reads
+    for value, place in last.items():
+        if value not in kept and value >= inputs:
+            dying.setdefault(place, []).append(value)
+    steps = tuple(preparation.step(node, tuple(dying.get(place, ()))) for place, node in enumerate(nodes))
     return PreparedNodes(steps, preparation.values, preparation.seed, preparation.device)
 
 
@@ -109,8 +116,14 @@ class _Preparation:
 
     def _prepare_operator(self, node: Node, dead_after: tuple[int, ...]) -> PreparedCall:
         operator = OPERATORS[node.op]
-        pairs = zip(operator.entry.arguments, node.arguments, strict=True)
-        arguments = [_torch_argument(kind, argument) for kind, argument in pairs]
+        arguments: list[Any] = []
+        for kind, argument in zip(operator.entry.arguments, node.arguments, strict=True):
+            if kind.startswith("dtype") and argument is not None:
+                arguments.append(TORCH_TYPES[str(argument)])
+            elif kind.startswith("memory") and argument is not None:
+                arguments.append(TORCH_MEMORY_FORMATS[str(argument)])
+            else:
+                arguments.append(argument)
         call, by_place = self._bind_call(operator, arguments)
         several = operator.entry.gives_list or len(operator.entry.results) != 1
         getter = self._build_getter(by_place, operator.entry.extra)
@@ -188,27 +201,6 @@ def _call_checked(key: str, rule: Rule, call: Callable[..., Any], *arguments: An
     if tensor.device.type not in CHECKED_BY_THEMSELVES:
         return call(*guard_indices(key, rule, arguments), **named)
     return call(*arguments, **named)
-
-
-def _torch_argument(kind: str, argument: Argument) -> Any:
-    if kind.startswith("dtype") and argument is not None:
-        return TORCH_TYPES[str(argument)]
-    if kind.startswith("memory") and argument is not None:
-        return TORCH_MEMORY_FORMATS[str(argument)]
-    return argument
-
-
-def _last_readers(nodes: Sequence[Node | Scan], kept: set[int]) -> dict[int, tuple[int, ...]]:
-    """Returns for each node the values that no later node reads, but for those that are kept."""
-    last: dict[int, int] = {}
-    for number, node in enumerate(nodes):
-        last.update(dict.fromkeys(node.results, number))
-        last.update(dict.fromkeys(_list_references(node.arguments), number))
-    dying: dict[int, list[int]] = {}
-    for value, number in last.items():
-        if value not in kept:
-            dying.setdefault(number, []).append(value)
-    return {number: tuple(values) for number, values in dying.items()}
 
 
 def _list_references(arguments: Sequence[Any]) -> list[int]:

@@ -3,8 +3,8 @@
 Where no part asks if it is in training, the traces of training and of evaluation are one.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -75,6 +75,19 @@ _EXPORT_ERRORS: Final = (
 )  # fmt: skip
 
 
+_UNPACKED: Final = "lengths from data cannot be traced: for padded sequences keep the padding and mask what is beyond"
+_REMEDIES: Final = {
+    "failed to unpack": _UNPACKED,
+    "pack_padded": _UNPACKED,
+    "_ctc_loss": CTC,
+    "data-dependent expression": "a computed or drawn number decides which operators run: choose by torch.where, or "
+    "switch it off (layerdrop=0.0, and of masks that NumPy draws apply_spec_augment=False, in transformers)",
+    "Constraints violated": "what is computed depends on the number of rows or on the data: use "
+    "torch.where(mask, x, 0), no index",
+}
+"""By words of torch that reveal the reason."""
+
+
 @dataclass(frozen=True)
 class Size:
     """A dimension whose length may differ between batches: its maximum, and its place in each data input."""
@@ -139,12 +152,20 @@ class Objective(nn.Module):
     def traced_in(self, around: Around) -> Iterator[None]:
         """Traces calls within the block: recurrent layers are one call, and readers of the mode are seen."""
 
-        def within() -> AbstractContextManager[None]:
-            return _all_of(around(), OneCall(), watch_mode_reads(partial(setattr, self._told, "asks", True)))
+        @contextmanager
+        def within() -> Iterator[None]:
+            with around(), OneCall(), watch_mode_reads(partial(setattr, self._told, "asks", True)):
+                yield
+
+        def refused(*_arguments: Any, **_named: Any) -> None:  # a trace would have the gradient as a constant
+            raise DocumentRefused(
+                "the module or the loss takes a gradient itself (torch.autograd.grad, as of PINN, WGAN-GP or MAML), "
+                "which the language does not have: write that derivative out in operators"
+            )
 
         self.within = within
         try:
-            with _UNCACHED(), _without_lines(), _no_second_derivative():
+            with _UNCACHED(), _without_lines(), exchange_function(torch.autograd, "grad", refused):
                 yield
         finally:
             self.within = nullcontext
@@ -297,29 +318,9 @@ def export_objective(objective: Objective, data: dict[str, Tensor], sizes: Mappi
         except _EXPORT_ERRORS as error:
             failed.append(error)
     lines = [line.strip() for line in str(failed[0]).splitlines() if line.strip()] or [type(failed[0]).__name__]
-    raise DocumentRefused(f"the model cannot be traced: {' '.join(lines)[:500]}{_suggest_remedy(lines)}") from failed[0]
-
-
-@contextmanager
-def _all_of(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for context in contexts:
-            stack.enter_context(context)
-        yield
-
-
-@contextmanager
-def _no_second_derivative() -> Iterator[None]:
-    """Refuses, within the block, a gradient that the module takes itself: a trace would have it as a constant."""
-
-    def refused(*_arguments: Any, **_named: Any) -> None:
-        raise DocumentRefused(
-            "the module or the loss takes a gradient itself (torch.autograd.grad, as of PINN, WGAN-GP or MAML), which "
-            "the language does not have: write that derivative out in operators"
-        )
-
-    with exchange_function(torch.autograd, "grad", refused):
-        yield
+    text = " ".join(lines)
+    remedy = next((f"; {remedy}" for words, remedy in _REMEDIES.items() if words in text), "")
+    raise DocumentRefused(f"the model cannot be traced: {text[:500]}{remedy}") from failed[0]
 
 
 @contextmanager
@@ -335,20 +336,3 @@ def _without_lines() -> Iterator[None]:
         yield
     finally:
         torch.fx.config.do_not_emit_stack_traces = before
-
-
-def _suggest_remedy(lines: Sequence[str]) -> str:
-    """Returns a remedy where torch's words reveal the reason."""
-    text = " ".join(lines)
-    if "failed to unpack" in text or "pack_padded" in text:
-        return "; lengths from data cannot be traced: for padded sequences keep the padding and mask what is beyond"
-    if "_ctc_loss" in text:
-        return f"; {CTC}"
-    if "data-dependent expression" in text:
-        return (
-            "; a computed or drawn number decides which operators run: choose by torch.where, or switch it off "
-            "(layerdrop=0.0, and of masks that NumPy draws apply_spec_augment=False, in transformers)"
-        )
-    if "Constraints violated" in text:
-        return "; what is computed depends on the number of rows or on the data: use torch.where(mask, x, 0), no index"
-    return ""

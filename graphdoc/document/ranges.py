@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphdoc.document.calls import TORCH_TYPES, OperatorCall
 from graphdoc.document.checks import LABELS, RULES
-from graphdoc.document.graph import Document, Scan
+from graphdoc.document.graph import Scan
 from graphdoc.document.interpret import SHAPED, Program, Way
 from graphdoc.document.scans import every_step
 from graphdoc.figures import Range
@@ -75,15 +75,12 @@ def find_input_ranges(program: Program, rows: int) -> dict[str, tuple[Range, ...
         kept, shape = (data, (rows, *entry.shape)) if entry.kind == "data" else (state, entry.shape)
         kept[entry.name] = torch.empty(shape, dtype=TORCH_TYPES[entry.dtype], device="meta")
     watch = _Watch(data)
+    loops = (one for node in program.document.nodes if isinstance(node, Scan) for one in node.body)
+    # every step of a loop where its steps look up values, each in another column
+    way = Way(SHAPED.call, every_step) if any(one.op in RULES for one in loops) else SHAPED
     with torch.no_grad():
-        program.run(state, data, bytes(32), watch, _choose_way(program.document))
+        program.run(state, data, bytes(32), watch, way)
     return {name: taken.ranges() for name, taken in watch.found.items()}
-
-
-def _choose_way(document: Document) -> Way:
-    """Returns a run of every step of a loop where its steps look up values, each in another column."""
-    loops = (one for node in document.nodes if isinstance(node, Scan) for one in node.body)
-    return Way(SHAPED.call, every_step) if any(one.op in RULES for one in loops) else SHAPED
 
 
 class _Taken:

@@ -6,7 +6,7 @@ autocast's cache does. So a document has no modes: a node computes the same at e
 """
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -46,7 +46,12 @@ class _Flattening:
     def __init__(self, program: ExportedProgram) -> None:
         self.graph = fx.Graph()
         self._program = program
-        self._trained = set(_list_trained(program))
+        self._trained = {
+            str(entry.arg.name)
+            for entry in program.graph_signature.input_specs
+            if entry.kind == InputKind.PARAMETER and program.state_dict[str(entry.target)].requires_grad
+        }
+        """The placeholders of parameters that get a gradient."""
         self._graded: set[fx.Node] = set()
         """Values through which a gradient may flow."""
 
@@ -125,8 +130,18 @@ class _Flattening:
         return detached
 
     def _convert_arguments(self, node: fx.Node, precision: _Precision) -> None:
-        """Inserts nodes before this one that convert its arguments as autocast would."""
-        conversions = _find_conversions(node, precision)
+        """Inserts nodes before this one that convert its arguments as autocast does tensors without elements."""
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return
+        nodes = {id(argument.meta["val"]): argument for argument in node.all_input_nodes}
+        arguments, named = fx.map_arg((node.args, node.kwargs), lambda argument: argument.meta["val"])
+        with torch.autocast(precision.device, dtype=precision.dtype, cache_enabled=False), _Conversions() as seen:
+            node.target(*arguments, **named)
+        conversions = {nodes[source]: dtype for source, dtype in seen.casts if source in nodes}
+        if len(conversions) != len(seen.casts):
+            values = ((argument, argument.meta["val"]) for argument in node.all_input_nodes)
+            floats = [one for one, value in values if isinstance(value, Tensor) and value.dtype == torch.float32]
+            conversions = dict.fromkeys(floats, precision.dtype)
         with self.graph.inserting_before(node):
             for argument, dtype in conversions.items():
                 node.replace_input_with(argument, self._insert_conversion(argument, dtype, precision))
@@ -144,21 +159,6 @@ class _Flattening:
         return converted
 
 
-def _find_conversions(node: fx.Node, precision: _Precision) -> Mapping[fx.Node, torch.dtype]:
-    """Returns the arguments that autocast converts, with their new types, as observed on tensors without elements."""
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return {}
-    nodes = {id(argument.meta["val"]): argument for argument in node.all_input_nodes}
-    arguments, named = fx.map_arg((node.args, node.kwargs), lambda argument: argument.meta["val"])
-    with torch.autocast(precision.device, dtype=precision.dtype, cache_enabled=False), _Conversions() as seen:
-        node.target(*arguments, **named)
-    by_node = {nodes[source]: dtype for source, dtype in seen.casts if source in nodes}
-    if len(by_node) == len(seen.casts) or seen.casts == []:
-        return by_node
-    floats = [argument for argument in node.all_input_nodes if _is_float(argument.meta["val"])]
-    return dict.fromkeys(floats, precision.dtype)
-
-
 class _Conversions(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records every conversion of an element type: the id of the tensor, and the new type."""
 
@@ -173,21 +173,8 @@ class _Conversions(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **named)
 
 
-def _is_float(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dtype == torch.float32
-
-
 def _read_source(node: fx.Node) -> fx.Node:
     source = node.args[0]
     if not isinstance(source, fx.Node):
         raise build_document_refusal(node, "reads something that is not a value")
     return source
-
-
-def _list_trained(program: ExportedProgram) -> list[str]:
-    """Returns the placeholders of parameters that get a gradient."""
-    return [
-        str(entry.arg.name)
-        for entry in program.graph_signature.input_specs
-        if entry.kind == InputKind.PARAMETER and program.state_dict[str(entry.target)].requires_grad
-    ]

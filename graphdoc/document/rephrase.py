@@ -47,30 +47,9 @@ def _rephrase_conversion(node: fx.Node, source: fx.Node, copy: Any, memory: Any)
     return Operation("to.dtype", (source, dtype, False, bool(copy), None if keeps_order else memory))
 
 
-def _to_dtype(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    tensor, _, _, copy, memory = arguments
-    return _rephrase_conversion(node, tensor, copy, memory)
-
-
-def _to_device(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    tensor, _, _, _, copy, memory = arguments
-    return _rephrase_conversion(node, tensor, copy, memory)
-
-
-def _to_layout(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    return _rephrase_conversion(node, arguments[0], arguments[-2], arguments[-1])
-
-
-def _to_copy(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    return _rephrase_conversion(node, arguments[0], True, arguments[-1])
-
-
-def _type_as(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    return _rephrase_conversion(node, arguments[0], False, None)
-
-
-def _rephrase_same(_node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    return Same(arguments[0])
+def _rephrase_to(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
+    """Takes (tensor, …, copy, memory format), of any overload."""
+    return _rephrase_conversion(node, arguments[0], *arguments[-2:])
 
 
 def _build_full_rule(value: float | int | None, place: int) -> Rule:
@@ -95,19 +74,11 @@ def _full_like(value: float | int | None) -> Rule:
     return rule
 
 
-def _rephrase_zeros(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    return Operation("full_like.default", (arguments[0], 0.0, tensor_of(node).dtype, None, None, None, None))
-
-
 def _convert_number(number: Any, node: fx.Node) -> Any:
     """Returns a constant as float or int, by the result's type."""
     if isinstance(number, fx.Node):
         return number
     return float(number) if tensor_of(node).is_floating_point() else int(number)
-
-
-def _scalar_tensor(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    return Operation("creation.full", ((), _convert_number(arguments[0], node), tensor_of(node).dtype))
 
 
 def _build_arange_rule(start: int | None, end: int, step: int | None) -> Rule:
@@ -120,22 +91,9 @@ def _build_arange_rule(start: int | None, end: int, step: int | None) -> Rule:
     return rule
 
 
-def _rephrase_linspace(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    return Operation("creation.linspace", (*arguments[:3], tensor_of(node).dtype))
-
-
 def _rephrase_eye(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
     width = arguments[0] if operator_name(node) == "eye.default" else arguments[1]
     return Operation("creation.eye", (arguments[0], width, tensor_of(node).dtype))
-
-
-def _rephrase_copy(_node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    """Copies by our own operator, since ATen's functional copy has no derivative."""
-    return Operation("copy.broadcast", arguments[:2])
-
-
-def _rephrase_size(_node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    return Operation("integer.size", arguments)
 
 
 def _rephrase_view(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
@@ -164,10 +122,6 @@ def _native_batch_norm(_node: fx.Node, arguments: tuple[Any, ...], _site: int) -
     return Operation("batch_norm.training", (*tensors, momentum, eps), (0, 3, 4))
 
 
-def _native_batch_norm_evaluation(_node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    return Operation("batch_norm.evaluation", arguments)
-
-
 def _rephrase_recurrent(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
     """Refuses dropout between the layers of one operator, which is not equal on every device."""
     layers, dropout, training = arguments[4:7]
@@ -192,12 +146,12 @@ _FUNCTIONS: Final[dict[Any, str]] = {
 _MOVES: Final = ("transpose.int", "permute.default", "swapaxes.default", "movedim.int", "movedim.intlist")
 _RULES: Final[dict[str, Rule]] = {
     "view.default": _rephrase_view,
-    "to.dtype": _to_dtype,
-    "to.device": _to_device,
-    "to.dtype_layout": _to_layout,
-    "_to_copy.default": _to_copy,
-    "type_as.default": _type_as,
-    "lift_fresh_copy.default": _rephrase_same,
+    "to.dtype": _rephrase_to,
+    "to.device": _rephrase_to,
+    "to.dtype_layout": _rephrase_to,
+    "_to_copy.default": lambda node, arguments, _: _rephrase_conversion(node, arguments[0], True, arguments[-1]),
+    "type_as.default": lambda node, arguments, _: _rephrase_conversion(node, arguments[0], False, None),
+    "lift_fresh_copy.default": lambda _node, arguments, _: Same(arguments[0]),
     "full.default": _build_full_rule(None, 0),
     "zeros.default": _build_full_rule(0, 0),
     "ones.default": _build_full_rule(1, 0),
@@ -207,19 +161,28 @@ _RULES: Final[dict[str, Rule]] = {
     "full_like.default": _full_like(None),
     "zeros_like.default": _full_like(0),
     "ones_like.default": _full_like(1),
-    "zero.default": _rephrase_zeros,
-    "scalar_tensor.default": _scalar_tensor,
+    "zero.default": lambda node, arguments, _: Operation(
+        "full_like.default", (arguments[0], 0.0, tensor_of(node).dtype, None, None, None, None)
+    ),
+    "scalar_tensor.default": lambda node, arguments, _: Operation(
+        "creation.full", ((), _convert_number(arguments[0], node), tensor_of(node).dtype)
+    ),
     "arange.default": _build_arange_rule(None, 0, None),
     "arange.start": _build_arange_rule(0, 1, None),
     "arange.start_step": _build_arange_rule(0, 1, 2),
-    "linspace.default": _rephrase_linspace,
+    "linspace.default": lambda node, arguments, _: Operation(
+        "creation.linspace", (*arguments[:3], tensor_of(node).dtype)
+    ),
     "eye.default": _rephrase_eye,
     "eye.m": _rephrase_eye,
-    "copy.default": _rephrase_copy,
-    "sym_size.int": _rephrase_size,
+    # by our own operator, since ATen's functional copy has no derivative
+    "copy.default": lambda _node, arguments, _: Operation("copy.broadcast", arguments[:2]),
+    "sym_size.int": lambda _node, arguments, _: Operation("integer.size", arguments),
     "batch_norm.default": _batch_norm,
     "_native_batch_norm_legit_functional.default": _native_batch_norm,
-    "_native_batch_norm_legit_no_training.default": _native_batch_norm_evaluation,
+    "_native_batch_norm_legit_no_training.default": lambda _node, arguments, _: Operation(
+        "batch_norm.evaluation", arguments
+    ),
     "dropout.default": build_dropout_rule("dropout.hash"),
     "native_dropout.default": build_dropout_rule("dropout.hash"),
     "feature_dropout.default": build_dropout_rule("dropout.feature"),

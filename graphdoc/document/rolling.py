@@ -42,10 +42,17 @@ def roll_loops(document: Encoded, form: Form) -> Encoded:
     trace.last_read.update(dict.fromkeys(outputs, len(trace.nodes)))
     scans: dict[int, LoopSteps] = {}
     taken = np.zeros(len(trace.nodes), bool)
-    for stride, begin, end in _iterate_repeats(np.array(trace.kinds)):
-        if not taken[begin:end].any() and (run := _find_best_steps(trace, stride, begin, end)) is not None:
-            scans[run.begin] = run
-            taken[run.begin : run.end] = True
+    kinds = np.array(trace.kinds)
+    for stride in range(1, min(LONGEST, len(kinds) // LEAST) + 1):
+        same = kinds[stride:] == kinds[:-stride]
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], same.view(np.int8), [0]))))
+        for begin, last in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+            end = last + stride
+            if end - begin < stride * LEAST or taken[begin:end].any():
+                continue
+            if (run := _find_best_steps(trace, stride, begin, end)) is not None:
+                scans[run.begin] = run
+                taken[run.begin : run.end] = True
     return _write_scans(document, trace, scans) if scans else document
 
 
@@ -58,16 +65,6 @@ def _collect_rest(leaves: list[Leaf], value: Any, counted: bool) -> Any:
         leaves.append(Leaf(value, False))
         return "number"
     return tuple(_collect_rest(leaves, part, False) for part in value) if isinstance(value, list) else repr(value)
-
-
-def _iterate_repeats(kinds: np.ndarray) -> Iterator[tuple[int, int, int]]:
-    """Yields (stride, begin, end) of nodes that repeat themselves often enough, the shortest stride first."""
-    for stride in range(1, min(LONGEST, len(kinds) // LEAST) + 1):
-        same = kinds[stride:] == kinds[:-stride]
-        edges = np.flatnonzero(np.diff(np.concatenate(([0], same.view(np.int8), [0]))))
-        for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-            if end - begin >= stride * (LEAST - 1):
-                yield stride, begin, end + stride
 
 
 def _find_best_steps(trace: WrittenOut, stride: int, begin: int, end: int) -> "LoopSteps | None":
@@ -88,14 +85,17 @@ def _write_scans(document: Encoded, trace: WrittenOut, scans: Mapping[int, LoopS
     while number < len(trace.nodes):
         steps = scans.get(number)
         node = trace.nodes[number]
-        results = node["out"] if steps is None else _list_scan_results(steps)
-        made = (
-            {**node, "args": _renumber_values(node["args"], new)} if steps is None else _build_scan(trace, steps, new)
-        )
+        if steps is None:
+            results, made = node["out"], {**node, "args": _renumber_values(node["args"], new)}
+            number += 1
+        else:
+            last, every = steps.read_later()
+            results = [steps.values(one)[-1] for one in last]
+            results += [value for one in every for value in steps.values(one)]
+            made, number = _build_scan(trace, steps, new), steps.end
         out = list(range(len(new), len(new) + len(results)))
         nodes.append({**made, "out": out})
         new.update(zip(results, out, strict=True))
-        number = number + 1 if steps is None else steps.end
     return {
         **document,
         "format": document["format"] if document["format"] != FORMAT else SCANNING,
@@ -105,11 +105,6 @@ def _write_scans(document: Encoded, trace: WrittenOut, scans: Mapping[int, LoopS
         "updates": {name: new[value] for name, value in document["updates"].items()},
         **({"weight": new[document["weight"]]} if "weight" in document else {}),
     }
-
-
-def _list_scan_results(steps: LoopSteps) -> list[int]:
-    last, every = steps.read_later()
-    return [steps.values(one)[-1] for one in last] + [value for one in every for value in steps.values(one)]
 
 
 def _renumber_values(value: Any, new: Mapping[int, int]) -> Any:

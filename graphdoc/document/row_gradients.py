@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from graphdoc.document.graph import Document, Node, Scan
+from graphdoc.document.graph import Node, Scan
 from graphdoc.document.interpret import STEP_ERRORS, Program, explain_error
 from graphdoc.document.meter import Limits, Meter, TooMuch
 from graphdoc.document.row_calls import BY_ROWS
@@ -56,7 +56,9 @@ def peak_by_rows(program: Program, state: Mapping[str, Tensor], data: Mapping[st
             raise DocumentRefused(f"step.per_row: node {place} ({node.op}) {why}: normalize by layer or group")
     if document.updates:
         raise DocumentRefused("step.per_row: the model keeps running statistics, which tell of rows and get no noise")
-    meter = Meter(limits, sum(1 for _ in _iterate_all_nodes(document.nodes)) * (1 + _find_longest_scan(document)))
+    nodes = [node for _, node in _iterate_all_nodes(document.nodes)]
+    longest = max((node.length for node in nodes if isinstance(node, Scan)), default=0)
+    meter = Meter(limits, len(nodes) * (1 + longest))
     try:
         with meter:
             for tensor in (*state.values(), *data.values()):
@@ -75,8 +77,3 @@ def _iterate_all_nodes(nodes: Sequence[Node | Scan]) -> Iterator[tuple[int, Node
         yield place, node
         if isinstance(node, Scan):
             yield from _iterate_all_nodes(node.body)
-
-
-def _find_longest_scan(document: Document) -> int:
-    """Returns the most steps in which a node is run."""
-    return max((node.length for _, node in _iterate_all_nodes(document.nodes) if isinstance(node, Scan)), default=0)

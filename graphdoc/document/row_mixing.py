@@ -43,15 +43,23 @@ def refuse_mixing(program: Program) -> None:
     for least in (-1.0, 0.05):
         draw = torch.Generator().manual_seed(1)
         try:
-            trained = {entry.name for entry in program.document.trainable}
+            trained = [entry.name for entry in program.document.trainable]
             state = {}
             for entry in program.document.inputs:
                 if entry.kind != "data":
                     kind = TORCH_TYPES[entry.dtype]
                     tensor = torch.rand(tuple(entry.shape), generator=draw) * (1.0 - least) + least
-                    state[entry.name] = (tensor * 0.5).to(kind).requires_grad_(entry.name in trained)
+                    state[entry.name] = (tensor * 0.5).to(kind).requires_grad_(entry.grad)
             first, second = (_draw_rows(program, least, draw) for _ in range(2))
-            found = torch.stack([_evaluate_rows(program, state, *rows) for rows in _mix_rows(first, second)])
+            answers = []
+            for one, other in ((first, first), (second, first), (first, second), (second, second)):
+                rows = {name: torch.stack([one[name][0], other[name][1]]) for name in first}
+                results = program.run(state, rows, bytes(32))
+                parts = [results.loss, *compute_gradients(results.loss, [state[name] for name in trained])]
+                whole = torch.cat([part.detach().double().reshape(-1) for part in parts])
+                # of sums, where the rows are weighed
+                answers.append(whole if results.weight is None else whole * results.weight.double())
+            found = torch.stack(answers)
         except (GraphdocError, RuntimeError, IndexError):
             continue
         if not found.isfinite().all():
@@ -65,27 +73,6 @@ def refuse_mixing(program: Program) -> None:
                 "take no mean over the batch in the model, and compare no rows in the loss"
             )
         return
-
-
-def _mix_rows(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> list[tuple[Mapping[str, Tensor], ...]]:
-    """Returns both rows of `first`, and those with the one, the other, or both from `second`."""
-
-    def mixed(*places: int) -> dict[str, Tensor]:
-        found = {name: tensor.clone() for name, tensor in first.items()}
-        for name, tensor in found.items():
-            tensor[list(places)] = second[name][list(places)]
-        return found
-
-    return [(first,), (mixed(0),), (mixed(1),), (second,)]
-
-
-def _evaluate_rows(program: Program, state: Mapping[str, Tensor], rows: Mapping[str, Tensor]) -> Tensor:
-    """Returns loss and gradient of two rows as one vector of float64; sums, where the rows are weighed."""
-    results = program.run(state, rows, bytes(32))
-    trained = [state[entry.name] for entry in program.document.trainable]
-    parts = [results.loss.detach(), *compute_gradients(results.loss, trained)]
-    whole = torch.cat([part.detach().double().reshape(-1) for part in parts])
-    return whole if results.weight is None else whole * results.weight.double()
 
 
 def _draw_rows(program: Program, least: float, draw: torch.Generator) -> dict[str, Tensor]:

@@ -138,18 +138,30 @@ def _build_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _check_items(value: Any, limit: int, subject: str, keys: set[str]) -> list[dict[str, Any]]:
-    refuse_unless(isinstance(value, list) and len(value) <= limit, f"{subject} are not a list of at most {limit}")
-    for item in value:
-        refuse_unless(
-            isinstance(item, dict) and set(item) == keys, f"{subject} have the keys {', '.join(sorted(keys))}"
-        )
-    return list(value)
-
-
 def _parse_inputs(value: Any, sizes: Mapping[str, int]) -> tuple[Input, ...]:
+    known = isinstance(value, list) and len(value) <= INPUTS_LIMIT
+    refuse_unless(known, f"inputs are not a list of at most {INPUTS_LIMIT}")
     keys = {"kind", "name", "shape", "dtype", "grad"}
-    inputs = tuple(_parse_input(item, sizes) for item in _check_items(value, INPUTS_LIMIT, "inputs", keys))
+    for item in value:
+        known = isinstance(item, dict) and set(item) == keys
+        refuse_unless(known, f"inputs have the keys {', '.join(sorted(keys))}")
+    inputs = []
+    for item in value:
+        kind, shape, dtype, grad = item["kind"], item["shape"], item["dtype"], item["grad"]
+        refuse_unless(kind in ("param", "buffer", "const", "data"), "an input is a param, buffer, const or data")
+        refuse_unless(isinstance(dtype, str) and dtype in INPUT_DTYPES, "an input's element type is not known")
+        refuse_unless(type(grad) is bool, "grad is not a truth value")
+        refuse_unless(not grad or (kind == "param" and dtype == "float32"), "only a float32 param has a gradient")
+        named: dict[int, str] = {}
+        if kind == "data":  # the shape of one row, with named sizes at their maximum
+            refuse_unless(isinstance(shape, list) and shape[:1] == [ROWS], "the first dimension of data is its rows")
+            named = {at: size for at, size in enumerate(shape[1:]) if isinstance(size, str) and size in sizes}
+            shape = [sizes[size] if at in named else size for at, size in enumerate(shape[1:])]
+        known = isinstance(shape, list) and len(shape) <= RANK_LIMIT
+        refuse_unless(known, f"a shape has at most {RANK_LIMIT} dimensions")
+        for dimension in shape:
+            refuse_unless(type(dimension) is int and 1 <= dimension <= DIMENSION_LIMIT, "a dimension is out of range")
+        inputs.append(Input(kind, _parse_name(item["name"]), tuple(shape), dtype, grad, tuple(named.items())))
     data = [entry for entry in inputs if entry.kind == "data"]
     state = [entry for entry in inputs if entry.kind != "data"]
     refuse_unless(bool(data), "no data goes in")
@@ -158,17 +170,7 @@ def _parse_inputs(value: Any, sizes: Mapping[str, int]) -> tuple[Input, ...]:
     for group in (data, state):
         refuse_unless(len({entry.name for entry in group}) == len(group), "two inputs share a name")
         refuse_unless(sum(entry.elements for entry in group) <= ELEMENTS_LIMIT, "the inputs are too large")
-    return inputs
-
-
-def _parse_input(item: dict[str, Any], sizes: Mapping[str, int]) -> Input:
-    kind, dtype, grad = item["kind"], item["dtype"], item["grad"]
-    refuse_unless(kind in ("param", "buffer", "const", "data"), "an input is a param, buffer, const or data")
-    refuse_unless(isinstance(dtype, str) and dtype in INPUT_DTYPES, "an input's element type is not known")
-    refuse_unless(type(grad) is bool, "grad is not a truth value")
-    refuse_unless(not grad or (kind == "param" and dtype == "float32"), "only a float32 param has a gradient")
-    shape, named = _parse_shape(item["shape"], sizes) if kind == "data" else (_fixed_shape(item["shape"]), ())
-    return Input(kind, _parse_name(item["name"]), shape, dtype, grad, named)
+    return tuple(inputs)
 
 
 def _parse_name(value: Any) -> str:
@@ -178,21 +180,6 @@ def _parse_name(value: Any) -> str:
     )
     refuse_unless(value not in RESERVED, f"{value} is not the name of a tensor; rename it")
     return str(value)
-
-
-def _parse_shape(value: Any, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[tuple[int, str], ...]]:
-    """Returns the shape of one row of data, with named sizes at their maximum, and the named positions."""
-    refuse_unless(isinstance(value, list) and value[:1] == [ROWS], "the first dimension of data is its rows")
-    row = value[1:]
-    named = tuple((place, size) for place, size in enumerate(row) if isinstance(size, str) and size in sizes)
-    return _fixed_shape([sizes[size] if isinstance(size, str) and size in sizes else size for size in row]), named
-
-
-def _fixed_shape(value: Any) -> tuple[int, ...]:
-    refuse_unless(isinstance(value, list) and len(value) <= RANK_LIMIT, f"a shape has at most {RANK_LIMIT} dimensions")
-    for dimension in value:
-        refuse_unless(type(dimension) is int and 1 <= dimension <= DIMENSION_LIMIT, "a dimension is out of range")
-    return tuple(value)
 
 
 def _tensor_value(value: Any, kinds: Sequence[str]) -> int:

@@ -35,23 +35,18 @@ class ShapeCache:
         forms = self._known.get((func, *key))
         if forms is None:
             result = func(*args, **kwargs)
-            self._known[(func, *key)] = _describe_forms(result, (args, kwargs))
+            tensors = list(result) if isinstance(result, tuple) else [result]
+            self._known[(func, *key)] = ()  # where a result is no tensor, or shares memory with an argument
+            if all(isinstance(one, Tensor) and one.is_meta for one in tensors):
+                leaves = (*tree_leaves((args, kwargs)), *tensors)
+                held = [leaf.untyped_storage()._cdata for leaf in leaves if isinstance(leaf, Tensor)]
+                if all(held.count(one.untyped_storage()._cdata) == 1 for one in tensors):
+                    self._known[(func, *key)] = tuple((one.shape, one.stride(), one.dtype) for one in tensors)
             return result
         if not forms:
             return func(*args, **kwargs)
         made = [torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in forms]
         return tuple(made) if len(func._schema.returns) > 1 else made[0]
-
-
-def _describe_forms(result: Any, read: Any) -> _Forms:
-    """Returns the forms of the results; none where a result is no tensor, or shares memory with an argument."""
-    tensors = list(result) if isinstance(result, tuple) else [result]
-    if not all(isinstance(one, Tensor) and one.is_meta for one in tensors):
-        return ()
-    held = [leaf.untyped_storage()._cdata for leaf in (*tree_leaves(read), *tensors) if isinstance(leaf, Tensor)]
-    if any(held.count(one.untyped_storage()._cdata) > 1 for one in tensors):
-        return ()
-    return tuple((one.shape, one.stride(), one.dtype) for one in tensors)
 
 
 def _build_key(values: Sequence[Any]) -> _Key | None:

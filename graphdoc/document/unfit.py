@@ -49,7 +49,11 @@ def refuse_sum(objective: LossModule, data: Mapping[str, Tensor], target: str) -
     with torch.no_grad(), restore_buffers(objective.buffers()):
         answer = objective.answer(once)
         loss = float(objective.loss(answer, once[target])[0])
-        grows = loss != 0 and not (_is_by_rows(answer) and _is_kept(objective, answer, once[target], loss))
+        grows = loss != 0
+        outputs = [leaf for leaf in tree_leaves(answer) if isinstance(leaf, Tensor)]
+        if grows and outputs and all(tensor.shape[:1] == (2,) for tensor in outputs):
+            twice = tree_map_only(Tensor, lambda leaf: torch.cat([leaf, leaf]), answer)
+            grows = _is_near(float(objective.loss(twice, torch.cat([once[target]] * 2))[0]), 2 * loss)
         for times in (2, 3):
             grows = grows and _is_near(
                 float(objective({name: torch.cat([tensor] * times) for name, tensor in once.items()})[0]), times * loss
@@ -59,18 +63,6 @@ def refuse_sum(objective: LossModule, data: Mapping[str, Tensor], target: str) -
             "the loss is a sum over the rows, and a job's loss is their mean: take reduction='mean', or divide it by "
             "len(y)"
         )
-
-
-def _is_by_rows(answer: Any) -> bool:
-    """Returns whether all tensors of an answer to two rows, at least one, have an entry for each row."""
-    outputs = [leaf for leaf in tree_leaves(answer) if isinstance(leaf, Tensor)]
-    return bool(outputs) and all(tensor.shape[:1] == (2,) for tensor in outputs)
-
-
-def _is_kept(objective: LossModule, answer: Any, target: Tensor, loss: float) -> bool:
-    """Returns whether the loss of an answer repeated once differs from twice the answer's loss."""
-    twice = tree_map_only(Tensor, lambda leaf: torch.cat([leaf, leaf]), answer)
-    return not _is_near(float(objective.loss(twice, torch.cat([target, target]))[0]), 2 * loss)
 
 
 def _is_near(one: float, other: float) -> bool:
@@ -86,32 +78,24 @@ def refuse_overlaps(tensors: Mapping[str, Tensor], changing: Collection[str]) ->
     for name, tensor in tensors.items():
         by_storage.setdefault(tensor.untyped_storage()._cdata, []).append(name)
     for names in by_storage.values():
-        if any(name in changing for name in names):
-            _refuse_overlaps_in_one({name: tensors[name] for name in names}, changing)
-
-
-def _refuse_overlaps_in_one(tensors: Mapping[str, Tensor], changing: Collection[str]) -> None:
-    if len(tensors) == 1 and all(tensor.is_contiguous() for tensor in tensors.values()):
-        return
-    taken = torch.zeros(next(iter(tensors.values())).untyped_storage().nbytes(), dtype=torch.uint8)
-    seen: list[str] = []
-    for name in sorted(tensors, key=lambda name: name not in changing):
-        # The bytes of `memory` at the positions that the tensor's bytes have in its own storage
-        tensor = tensors[name]
-        size, stride, step = tensor.shape, tensor.stride(), tensor.element_size()
-        strides = [step * by for by in stride]
-        view = taken.as_strided([*size, step], [*strides, 1], step * tensor.storage_offset())
-        if name in changing and _has_repeated_elements(tensors[name]):
-            raise _explain_shared_memory(name, ["itself"])
-        if any(other in changing for other in seen) and bool(view.any()):
-            raise _explain_shared_memory(name, [other for other in seen if other in changing])
-        view.fill_(1)
-        seen.append(name)
-
-
-def _has_repeated_elements(tensor: Tensor) -> bool:
-    """Returns whether one element appears at several positions (expanded)."""
-    return any(by == 0 and length > 1 for by, length in zip(tensor.stride(), tensor.shape, strict=True))
+        plain = len(names) == 1 and tensors[names[0]].is_contiguous()
+        if plain or not any(name in changing for name in names):
+            continue
+        taken = torch.zeros(tensors[names[0]].untyped_storage().nbytes(), dtype=torch.uint8)
+        seen: list[str] = []
+        for name in sorted(names, key=lambda name: name not in changing):
+            # the bytes of `taken` at the positions that the tensor's bytes have in its own storage
+            tensor, step = tensors[name], tensors[name].element_size()
+            strides = [step * by for by in tensor.stride()]
+            view = taken.as_strided([*tensor.shape, step], [*strides, 1], step * tensor.storage_offset())
+            repeated = any(by == 0 and size > 1 for by, size in zip(strides, tensor.shape, strict=True))
+            if name in changing and repeated:
+                raise _explain_shared_memory(name, ["itself"])
+            moving = [other for other in seen if other in changing]
+            if moving and bool(view.any()):
+                raise _explain_shared_memory(name, moving)
+            view.fill_(1)
+            seen.append(name)
 
 
 def _explain_shared_memory(name: str, others: Iterable[str]) -> DocumentRefused:

@@ -188,13 +188,10 @@ def _evaluate_weight(weight: fx.Node, inputs: _Inputs, example: Data, rows: list
     needed = list_ancestors([weight])
     with torch.no_grad():
         for node in weight.graph.nodes:
-            if node in needed and node not in values:
-                values[node] = _evaluate_node(node, values)
+            if node not in needed or node in values:
+                continue
+            if node.op != "call_function":
+                raise TypeError(f"{node} has no value here")
+            arguments, named = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+            values[node] = node.target(*arguments, **named)
     return float(values[weight])
-
-
-def _evaluate_node(node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
-    if node.op != "call_function":
-        raise TypeError(f"{node} has no value here")
-    arguments, named = fx.map_arg((node.args, node.kwargs), values.__getitem__)
-    return node.target(*arguments, **named)  # type: ignore[operator]

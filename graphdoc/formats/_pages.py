@@ -6,12 +6,11 @@ statistics. So footer and page headers are read here. Their fields are those of 
 https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from graphdoc.errors import TensorsRefused
-from graphdoc.formats._thrift import I32, I64, STRUCT, Cursor, Struct, find_struct_field, list_struct_elements
+from graphdoc.formats._thrift import I32, I64, STRUCT, Cursor, find_struct_field, list_struct_elements
 
 MAGIC: Final = b"PAR1"
 FOOTER_LIMIT: Final = 2**20
@@ -43,27 +42,22 @@ def list_column_chunks(data: bytes) -> list[Chunk]:
     if data[: len(MAGIC)] != MAGIC or data[-len(MAGIC) :] != MAGIC or start < len(MAGIC) or length > FOOTER_LIMIT:
         raise TensorsRefused(f"it is no Parquet with a footer of at most {FOOTER_LIMIT} bytes")
     footer = Cursor(data, start, start + length).struct()
-    groups = list_struct_elements(footer, _ROW_GROUPS)
-    return [
-        _parse_column_chunk(place, raw, start)
-        for group in groups
-        for place, raw in enumerate(list_struct_elements(group, _COLUMNS))
-    ]
-
-
-def _parse_column_chunk(column: int, raw: Struct, limit: int) -> Chunk:
-    meta = find_struct_field(raw, _META, STRUCT) or {}
-    values, packed, start = (
-        find_struct_field(meta, number, I64) for number in (_NUM_VALUES, _COMPRESSED, _DATA_OFFSET)
-    )
-    if values is None or packed is None or start is None or min(values, packed, start) < 0:
-        raise TensorsRefused("a column has no number of values, no bytes or no place")
-    dictionary = find_struct_field(meta, _DICTIONARY_OFFSET, I64)
-    if dictionary is not None and 0 < dictionary < start:
-        start = dictionary
-    if start < len(MAGIC) or start + packed > limit:
-        raise TensorsRefused("a column's pages lie outside of the file")
-    return Chunk(column, values, start, start + packed)
+    chunks = []
+    for group in list_struct_elements(footer, _ROW_GROUPS):
+        for column, raw in enumerate(list_struct_elements(group, _COLUMNS)):
+            meta = find_struct_field(raw, _META, STRUCT) or {}
+            values, packed, first = (
+                find_struct_field(meta, number, I64) for number in (_NUM_VALUES, _COMPRESSED, _DATA_OFFSET)
+            )
+            if values is None or packed is None or first is None or min(values, packed, first) < 0:
+                raise TensorsRefused("a column has no number of values, no bytes or no place")
+            dictionary = find_struct_field(meta, _DICTIONARY_OFFSET, I64)
+            if dictionary is not None and 0 < dictionary < first:
+                first = dictionary
+            if first < len(MAGIC) or first + packed > start:
+                raise TensorsRefused("a column's pages lie outside of the file")
+            chunks.append(Chunk(column, values, first, first + packed))
+    return chunks
 
 
 def check_pages(data: bytes, chunks: list[Chunk], widths: list[int]) -> None:
@@ -71,33 +65,22 @@ def check_pages(data: bytes, chunks: list[Chunk], widths: list[int]) -> None:
     pages = 0
     for chunk in chunks:
         allowed = chunk.values * (2 * widths[chunk.column] + 5) + _SLACK
-        for values, unpacked in _parse_page_sizes(data, chunk):
+        place = chunk.start
+        while place < chunk.end:
+            cursor = Cursor(data, place, chunk.end)
+            header = cursor.struct()
+            unpacked, packed = (find_struct_field(header, number, I32) for number in (_PAGE_UNPACKED, _PAGE_PACKED))
+            parts = (find_struct_field(header, number, STRUCT) for number in _VALUE_HEADERS)
+            counts = [find_struct_field(part, 1, I32) or 0 for part in parts if part is not None]
+            if unpacked is None or packed is None or min(unpacked, packed, *counts, 0) < 0:
+                raise TensorsRefused("a page has no size, or a negative one")
+            values = max(counts, default=0)
             pages += 1
             allowed -= unpacked - _PAGE_SLACK
             if allowed < 0 or values > chunk.values:
                 raise TensorsRefused(f"a page of {values} values unpacks to {unpacked} bytes, of {chunk.values} values")
             if pages > PAGES_LIMIT:
                 raise TensorsRefused(f"it has more than {PAGES_LIMIT} pages")
-
-
-def _parse_page_sizes(data: bytes, chunk: Chunk) -> Iterator[tuple[int, int]]:
-    """Yields (values, unpacked bytes) of each page."""
-    place = chunk.start
-    while place < chunk.end:
-        cursor = Cursor(data, place, chunk.end)
-        header = cursor.struct()
-        unpacked, packed = find_struct_field(header, _PAGE_UNPACKED, I32), find_struct_field(header, _PAGE_PACKED, I32)
-        values = [find_struct_field(part, 1, I32) or 0 for part in _value_headers(header)]
-        if unpacked is None or packed is None or min(unpacked, packed, *values, 0) < 0:
-            raise TensorsRefused("a page has no size, or a negative one")
-        yield max(values, default=0), unpacked
-        place = cursor.place + packed
-    if place != chunk.end:
-        raise TensorsRefused("a column's last page does not end with it")
-
-
-def _value_headers(header: Struct) -> Iterator[Struct]:
-    for number in _VALUE_HEADERS:
-        part = find_struct_field(header, number, STRUCT)
-        if part is not None:
-            yield part
+            place = cursor.place + packed
+        if place != chunk.end:
+            raise TensorsRefused("a column's last page does not end with it")

@@ -26,40 +26,30 @@ def write(arrays: Arrays) -> bytes:
 
 
 def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
-    rows = [_parse_row(number, line, expected) for number, line in enumerate(_split_lines(data, expected), 1)]
-    return {name: _build_row_array(name, [row[name] for row in rows], *expected[name]) for name in sorted(expected)}
-
-
-def _split_lines(data: bytes, expected: Expected) -> list[bytes]:
-    """Returns the lines, after comparing their number with the declared rows. Raises TensorsRefused."""
     declared = {shape[0] if shape else 0 for shape, _ in expected.values()}
     count = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
     if declared != {count}:
         raise TensorsRefused(f"it has {count} rows, not {sorted(declared)}")
-    lines, most = data.split(b"\n")[:count], _compute_line_limit(expected)
+    lines = data.split(b"\n")[:count]
+    # parsed, hostile JSON takes forty times the memory of its text
+    most = 1024 + sum(8 * len(name) + 128 * math.prod(shape[1:]) for name, (shape, _) in expected.items())
     for number, line in enumerate(lines, 1):
         if len(line) > most:
             raise TensorsRefused(f"line {number} has {len(line)} bytes, where a row of its shapes needs under {most}")
-    return lines
-
-
-def _compute_line_limit(expected: Expected) -> int:
-    """Returns the most bytes of a row: parsed, hostile JSON takes forty times the memory of its text."""
-    return 1024 + sum(8 * len(name) + 128 * math.prod(shape[1:]) for name, (shape, _) in expected.items())
-
-
-def _parse_row(number: int, line: bytes, expected: Expected) -> dict[str, Any]:
-    try:
-        row = json.loads(line.decode(), parse_constant=_not_a_number, object_pairs_hook=_build_unique_row)
-    except (ValueError, RecursionError) as error:
-        raise TensorsRefused(f"line {number} is not JSON: {str(error)[:150]}") from None
-    if not isinstance(row, dict):
-        raise TensorsRefused(f"line {number} is no object")
-    try:
-        check_names(row, expected)
-    except TensorsRefused as error:
-        raise TensorsRefused(f"line {number}: {error.detail}") from None
-    return row
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line.decode(), parse_constant=_not_a_number, object_pairs_hook=_build_unique_row)
+        except (ValueError, RecursionError) as error:
+            raise TensorsRefused(f"line {number} is not JSON: {str(error)[:150]}") from None
+        if not isinstance(row, dict):
+            raise TensorsRefused(f"line {number} is no object")
+        try:
+            check_names(row, expected)
+        except TensorsRefused as error:
+            raise TensorsRefused(f"line {number}: {error.detail}") from None
+        rows.append(row)
+    return {name: _build_row_array(name, [row[name] for row in rows], *expected[name]) for name in sorted(expected)}
 
 
 def _build_unique_row(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -73,20 +63,14 @@ def _not_a_number(token: str) -> Any:
     raise ValueError(f"{token} is no JSON number")
 
 
-def _list_json_types(dtype: np.dtype[Any]) -> set[type]:
-    """Returns the Python types that JSON gives for a number of this element type."""
-    if dtype.kind == "b":
-        return {bool}
-    return {float, int} if dtype.kind == "f" else {int}
-
-
 def _build_row_array(name: str, values: list[Any], shape: tuple[int, ...], dtype: str) -> np.ndarray:
     flat = values
     for size in shape[1:]:
         if not all(type(value) is list and len(value) == size for value in flat):
             raise TensorsRefused(f"{name} has rows that are not {dtype}{list(shape[1:])}")
         flat = list(itertools.chain.from_iterable(flat))
-    strange = set(map(type, flat)) - _list_json_types(np.dtype(dtype))
+    json_types: dict[str, set[type]] = {"b": {bool}, "f": {float, int}}
+    strange = set(map(type, flat)) - json_types.get(np.dtype(dtype).kind, {int})
     if strange:
         raise TensorsRefused(f"{name} has a {min(kind.__name__ for kind in strange)} where {dtype} was declared")
     try:

@@ -41,25 +41,19 @@ def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
                 name = member.filename.removesuffix(SUFFIX)
                 shape, dtype = expected[name]
                 kind = np.dtype(dtype)
-                body = _read_member_body(archive, member, kind.itemsize * math.prod(shape))
+                if member.flag_bits & _ENCRYPTED:
+                    raise TensorsRefused(f"{member.filename} is encrypted")
+                if member.compress_type not in _READ:
+                    raise TensorsRefused(f"{member.filename} is neither stored nor deflated")
+                size = kind.itemsize * math.prod(shape)
+                limit = size + _npy.HEADER_LIMIT + 12
+                if member.file_size > limit:
+                    detail = f"unpacks to {member.file_size} bytes where {size} were declared"
+                    raise TensorsRefused(f"{member.filename} {detail}")
+                with archive.open(member) as file:
+                    body = file.read(limit + 1)  # never more than array and header need, for any size that is claimed
                 arrays[name] = _npy.parse_npy_array(name, body, tuple(shape), kind)
                 check_truths(name, arrays[name])
             return arrays
     except _BROKEN as error:
         raise TensorsRefused(f"it is no zip of arrays: {str(error)[:150]}") from None
-
-
-def _read_member_body(archive: zipfile.ZipFile, member: zipfile.ZipInfo, size: int) -> bytes:
-    """Returns the member's bytes, never more than the array and a header need, for any size that the zip claims.
-
-    Raises TensorsRefused.
-    """
-    if member.flag_bits & _ENCRYPTED:
-        raise TensorsRefused(f"{member.filename} is encrypted")
-    if member.compress_type not in _READ:
-        raise TensorsRefused(f"{member.filename} is neither stored nor deflated")
-    limit = size + _npy.HEADER_LIMIT + 12
-    if member.file_size > limit:
-        raise TensorsRefused(f"{member.filename} unpacks to {member.file_size} bytes where {size} were declared")
-    with archive.open(member) as file:
-        return file.read(limit + 1)

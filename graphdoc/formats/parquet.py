@@ -6,7 +6,6 @@ sizes.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -26,18 +25,17 @@ _BROKEN: Final = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, I
 def write(arrays: Arrays) -> bytes:
     for name, array in arrays.items():
         check_dtype(name, array)
-    table = pa.table({name: _build_arrow_column(arrays[name]) for name in sorted(arrays)})
+    columns = {}
+    for name, array in sorted(arrays.items()):
+        values = pa.array(np.ascontiguousarray(array).reshape(-1))
+        size = int(np.prod(array.shape[1:]))
+        columns[name] = values if array.ndim == 1 else pa.FixedSizeListArray.from_arrays(values, size)
+    table = pa.table(columns)
     sink = pa.BufferOutputStream()
     pq.write_table(
         table, sink, row_group_size=max(1, table.num_rows), compression="zstd", use_dictionary=False, store_schema=False
     )
     return bytes(sink.getvalue())
-
-
-def _build_arrow_column(array: np.ndarray) -> Any:
-    values = pa.array(np.ascontiguousarray(array).reshape(-1))
-    size = int(np.prod(array.shape[1:]))
-    return values if array.ndim == 1 else pa.FixedSizeListArray.from_arrays(values, size)
 
 
 def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
@@ -58,24 +56,20 @@ def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
                 raise TensorsRefused(f"{name} is {str(kind)[:100]}, not {dtype}{list(shape[1:])}")
             if metadata.num_rows != shape[0]:
                 raise TensorsRefused(f"it has {metadata.num_rows} rows, not {shape[0]}")
-        _check_values(data, schema.names, expected)
+        # and unless every column has its values, in pages that unpack to about as many
+        column_chunks = list_column_chunks(data)
+        if any(chunk.column >= len(schema.names) for chunk in column_chunks):
+            raise TensorsRefused("it has columns without a name")
+        for place, name in enumerate(schema.names):
+            values = sum(chunk.values for chunk in column_chunks if chunk.column == place)
+            declared = math.prod(expected[name][0])
+            if values != declared:
+                raise TensorsRefused(f"{name} has {values} values, not {declared}")
+        check_pages(data, column_chunks, [np.dtype(expected[name][1]).itemsize for name in schema.names])
         table = file.read(use_threads=False)
         return {name: _parse_column(name, table.column(name), *expected[name]) for name in sorted(expected)}
     except _BROKEN as error:
         raise TensorsRefused(f"it is no Parquet of numbers: {str(error)[:200]}") from None
-
-
-def _check_values(data: bytes, names: Sequence[str], expected: Expected) -> None:
-    """Raises TensorsRefused unless every column has its values, in pages that unpack to about as many."""
-    column_chunks = list_column_chunks(data)
-    if any(chunk.column >= len(names) for chunk in column_chunks):
-        raise TensorsRefused("it has columns without a name")
-    for place, name in enumerate(names):
-        values = sum(chunk.values for chunk in column_chunks if chunk.column == place)
-        declared = math.prod(expected[name][0])
-        if values != declared:
-            raise TensorsRefused(f"{name} has {values} values, not {declared}")
-    check_pages(data, column_chunks, [np.dtype(expected[name][1]).itemsize for name in names])
 
 
 def _is_list(kind: Any) -> bool:

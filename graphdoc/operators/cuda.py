@@ -39,16 +39,6 @@ def is_documented_as_throwing(name: str) -> bool:
     return re.search(rf"`{re.escape(name)}`", throwing) is not None
 
 
-def _pools_cubes(arguments: Sequence[Any], results: Sequence[Any]) -> bool:
-    """Returns whether it throws: up to torch 2.11, by documentation and trial, it does; 2.13 documents a kernel."""
-    return is_documented_as_throwing("torch.nn.MaxPool3d") and _is_differentiated(arguments, results)
-
-
-def _evaluates(arguments: Sequence[Any], results: Sequence[Any]) -> bool:
-    """Returns whether a recurrence outside training mode is differentiated, which cuDNN does not (seen, torch 2.11)."""
-    return not arguments[6] and _is_differentiated(arguments, results)
-
-
 def _pools_to_several(arguments: Sequence[Any], results: Sequence[Any]) -> bool:
     """Returns whether it pools to several positions; pooling to a single one is a mean."""
     return any(size != 1 for size in arguments[1]) and _is_differentiated(arguments, results)
@@ -56,10 +46,6 @@ def _pools_to_several(arguments: Sequence[Any], results: Sequence[Any]) -> bool:
 
 def _build_pad_condition(mode: str) -> Applies:
     return lambda arguments, results: arguments[2] == mode and _is_differentiated(arguments, results)
-
-
-def _is_product(arguments: Sequence[Any], _results: Sequence[Any]) -> bool:
-    return bool(arguments[4] == "prod")
 
 
 def _reduces_places(arguments: Sequence[Any], _results: Sequence[Any]) -> bool:
@@ -72,7 +58,18 @@ def _reduces_places(arguments: Sequence[Any], _results: Sequence[Any]) -> bool:
 
 
 _INTERPOLATION: Final = Missing("torch.nn.functional.interpolate", _is_differentiated)
-_RECURRENCE: Final = Missing("torch.nn.RNN, GRU and LSTM", _evaluates, "only in training mode cuDNN differentiates ")
+_RECURRENCE: Final = Missing(
+    "torch.nn.RNN, GRU and LSTM",
+    lambda arguments, results: not arguments[6] and _is_differentiated(arguments, results),
+    "only in training mode cuDNN differentiates ",  # seen, torch 2.11
+)
+_CUBES: Final = Missing(
+    "torch.nn.MaxPool3d",
+    lambda arguments, results: (
+        is_documented_as_throwing("torch.nn.MaxPool3d") and _is_differentiated(arguments, results)
+    ),
+)
+"""Up to torch 2.11, by documentation and trial, it throws; 2.13 documents a kernel."""
 _PLACES: Final = Missing("torch.nn.NLLLoss", _reduces_places)
 
 MISSING: Final[Mapping[str, tuple[Missing, ...]]] = {
@@ -93,9 +90,9 @@ MISSING: Final[Mapping[str, tuple[Missing, ...]]] = {
     ),
     "cross_entropy_loss.default": (_PLACES,),
     "nll_loss_nd.default": (_PLACES,),
-    "max_pool3d.default": (Missing("torch.nn.MaxPool3d", _pools_cubes),),
+    "max_pool3d.default": (_CUBES,),
     **dict.fromkeys(("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"), (_RECURRENCE,)),
-    "scatter_reduce.two": (Missing("torch.Tensor.scatter_reduce", _is_product),),
+    "scatter_reduce.two": (Missing("torch.Tensor.scatter_reduce", lambda arguments, _: arguments[4] == "prod"),),
 }
 """Missing kernels by operator."""
 

@@ -71,17 +71,21 @@ def convolve_back(
     """Returns the gradients of a convolution's input, weight and bias, as far as they are wanted."""
     _refuse_transposed(transposed)
     windows = _Windows(weight.shape[2:], stride, padding, dilation)
+    rows, places, dims = gradient.shape[0], gradient.shape[2:], gradient.dim() - 2
     channels = weight.shape[0] // groups
-    outgoing = _split_channels(gradient, groups)
+    # [groups, rows * places, channels of a group] from [rows, channels, *places]
+    grouped = gradient.reshape(rows, groups, channels, *places)
+    outgoing = grouped.permute(1, 0, *range(3, 3 + dims), 2).reshape(groups, -1, channels)
     by_input = by_weight = None
     if wanted[0]:
         patches = multiply(outgoing, weight.reshape(groups, channels, -1))
-        by_input = _add_patches(windows, patches, tensor, gradient.shape[2:], groups)
+        grouped = patches.reshape(groups, rows, *places, tensor.shape[1] // groups, *windows.kernel)
+        order = (1, 0, 2 + dims, *range(2, 2 + dims), *range(3 + dims, 3 + 2 * dims))
+        by_input = windows.add_back(grouped.permute(order).flatten(1, 2), tensor.shape)
     if wanted[1]:
         patches, _ = _build_patches(windows, tensor, groups)
         by_weight = multiply(outgoing.transpose(1, 2), patches).reshape(weight.shape)
-    dims = (0, *range(2, gradient.dim()))
-    by_bias = sum_exactly(gradient, dims).to(gradient.dtype) if wanted[2] else None
+    by_bias = sum_exactly(gradient, (0, *range(2, 2 + dims))).to(gradient.dtype) if wanted[2] else None
     return by_input, by_weight, by_bias
 
 
@@ -150,21 +154,6 @@ def _build_patches(windows: _Windows, tensor: Tensor, groups: int) -> tuple[Tens
     order = (1, 0, *range(3, 3 + dims), 2, *range(3 + dims, 3 + 2 * dims))
     by_place = grouped.permute(order)
     return by_place.reshape(groups, tensor.shape[0] * places.numel(), -1), places
-
-
-def _add_patches(windows: _Windows, patches: Tensor, like: Tensor, places: Sequence[int], groups: int) -> Tensor:
-    """Returns the gradient of a tensor from that of its patches."""
-    dims = len(places)
-    grouped = patches.reshape(groups, like.shape[0], *places, like.shape[1] // groups, *windows.kernel)
-    order = (1, 0, 2 + dims, *range(2, 2 + dims), *range(3 + dims, 3 + 2 * dims))
-    return windows.add_back(grouped.permute(order).flatten(1, 2), like.shape)
-
-
-def _split_channels(tensor: Tensor, groups: int) -> Tensor:
-    """Returns [groups, rows * places, channels of a group] from [rows, channels, *places]."""
-    grouped = tensor.reshape(tensor.shape[0], groups, tensor.shape[1] // groups, *tensor.shape[2:])
-    dims = tensor.dim() - 2
-    return grouped.permute(1, 0, *range(3, 3 + dims), 2).reshape(groups, -1, tensor.shape[1] // groups)
 
 
 def pool_mean(tensor: Tensor, kernel: Sequence[int], stride: Sequence[int] = (), *rest: Any) -> Tensor:

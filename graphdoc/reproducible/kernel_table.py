@@ -186,15 +186,9 @@ _CUBIC: Final = 0.044715
 
 
 def gelu(tensor: Tensor, *, approximate: str = "none") -> Tensor:
-    return compute_in_blocks(_gelu_by_erf if approximate == "none" else _gelu_by_tangent, tensor)
-
-
-def _gelu_by_erf(tensor: Tensor) -> Tensor:
-    return tensor * 0.5 * (compute_function("erf", tensor * _ROOT_HALF) + 1.0)
-
-
-def _gelu_by_tangent(tensor: Tensor) -> Tensor:
-    return tensor * 0.5 * (_gelu_tangent(tensor) + 1.0)
+    if approximate == "none":
+        return compute_in_blocks(lambda part: part * 0.5 * (compute_function("erf", part * _ROOT_HALF) + 1.0), tensor)
+    return compute_in_blocks(lambda part: part * 0.5 * (_gelu_tangent(part) + 1.0), tensor)
 
 
 def _gelu_tangent(tensor: Tensor) -> Tensor:

@@ -113,9 +113,11 @@ def list_card_nodes(root: Path = Path("/")) -> list[Path]:
 
     A driver that may not open one of them numbers the others anew, so all are admitted where there are several.
     """
-    found = {
-        int(match[1]): root / "dev" / name for name in _list_names(root / "dev") if (match := _NODE.fullmatch(name))
-    }
+    try:
+        names = os.listdir(root / "dev")
+    except OSError:
+        names = []
+    found = {int(match[1]): root / "dev" / name for name in names if (match := _NODE.fullmatch(name))}
     return [found[number] for number in sorted(found)]
 
 
@@ -133,10 +135,3 @@ def list_mapped_files(name: str) -> list[str]:
         {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "/" in line} if maps.exists() else ()
     )
     return sorted(path for path in paths if os.path.basename(path).startswith(name))
-
-
-def _list_names(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []

@@ -85,21 +85,22 @@ def digest_kernels(results: Mapping[str, bytes]) -> str:
 
 
 def compute_kernels(device: str) -> dict[str, bytes]:
-    """Returns a digest of the bits of each fixed kernel's results and gradients on this device."""
-    return {name: _digest_results(compute(device)) for name, compute in KERNELS.items()}
+    """Returns a digest of the bits of each fixed kernel's results and gradients on this device.
 
-
-def _digest_results(results: Iterator[Tensor]) -> bytes:
-    """Returns a digest of the results; a refusal by this torch, for want of a deterministic kernel, is part of it."""
-    whole = blake3()
-    try:
-        for result in results:
-            whole.update(result.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
-    except RuntimeError as error:
-        if is_out_of_memory(error) or "deterministic" not in str(error):
-            raise
-        whole.update(b"refused")
-    return whole.digest()
+    A refusal by this torch, for want of a deterministic kernel, is part of it.
+    """
+    digests = {}
+    for name, compute in KERNELS.items():
+        whole = blake3()
+        try:
+            for result in compute(device):
+                whole.update(result.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
+        except RuntimeError as error:
+            if is_out_of_memory(error) or "deterministic" not in str(error):
+                raise
+            whole.update(b"refused")
+        digests[name] = whole.digest()
+    return digests
 
 
 def _make_values(device: str, *shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor:

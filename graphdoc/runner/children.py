@@ -72,7 +72,12 @@ class JobChildren:
         warm = self._warm.pop(self._job, None)
         if warm is None:
             self._make_room(settings)
-            warm = Warm(_start_child_process(settings, self._command))
+            arena = Arena.create()
+            try:
+                warm = Warm(ChildProcess(settings, arena, self._command))
+            except RunnerFailed:
+                arena.close()
+                raise
         self._warm[self._job] = warm
         if settings.device != "cpu":
             self._share_card()
@@ -120,12 +125,3 @@ class JobChildren:
         """Ends all children."""
         while self._warm:
             self._warm.popitem()[1].end()
-
-
-def _start_child_process(settings: RunnerSettings, command: Sequence[str] | None) -> ChildProcess:
-    arena = Arena.create()
-    try:
-        return ChildProcess(settings, arena, command)
-    except RunnerFailed:
-        arena.close()
-        raise

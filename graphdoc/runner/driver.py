@@ -90,7 +90,9 @@ class Driver:
                 self._ask("cuDeviceGetAttribute", ctypes.c_int, which, device).value for which in (_MAJOR, _MINOR)
             ]
             memory = self._ask("cuDeviceTotalMem_v2", ctypes.c_size_t, device).value
-            yield Card(number, name.value.decode(), _write_uuid(bytes(uuid)), f"sm_{levels[0]}{levels[1]}", memory)
+            ends = itertools.pairwise((0, 8, 12, 16, 20, 32))
+            written = "-".join(bytes(uuid).hex()[start:end] for start, end in ends)
+            yield Card(number, name.value.decode(), f"GPU-{written}", f"sm_{levels[0]}{levels[1]}", memory)
 
     def _ask(self, function: str, kind: Any, *arguments: int) -> Any:
         answer = kind()
@@ -106,12 +108,6 @@ class Driver:
         text = ctypes.c_char_p()
         found = getattr(self._cuda, function)(code, ctypes.byref(text)) == 0
         return text.value.decode() if found and text.value else "an error without a name"
-
-
-def _write_uuid(uuid: bytes) -> str:
-    hexadecimal = uuid.hex()
-    ends = (0, 8, 12, 16, 20, 32)
-    return "GPU-" + "-".join(hexadecimal[start:end] for start, end in itertools.pairwise(ends))
 
 
 class Management:

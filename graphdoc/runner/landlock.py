@@ -36,20 +36,15 @@ def restrict_files(allowed: Iterable[tuple[str, int]]) -> bool:
         return False
     try:
         for path, rights in allowed:
-            _add_rule(libc, rules, path, rights & handled)
+            try:
+                descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            except OSError:  # this machine does not have it
+                continue
+            try:
+                mine = rights & handled if Path(path).is_dir() else rights & handled & ~READ_DIRECTORY
+                libc.syscall(_ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", mine, descriptor), 0)
+            finally:
+                os.close(descriptor)
         return bool(libc.syscall(_RESTRICT_SELF, rules, 0) == 0)
     finally:
         os.close(rules)
-
-
-def _add_rule(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
-    """Adds a rule; skips a path that this machine does not have."""
-    try:
-        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        mine = rights if Path(path).is_dir() else rights & ~READ_DIRECTORY
-        libc.syscall(_ADD_RULE, rules, _PATH_BENEATH, struct.pack("=Qi", mine, descriptor), 0)
-    finally:
-        os.close(descriptor)

@@ -150,22 +150,17 @@ def fork_child(
     """
     if not AVAILABLE:
         return None
+    wanted = tuple(sorted(environment.items()))
     with _lock:
         for _ in range(ATTEMPTS):
             with suppress(OSError):
-                warm = _find_warm_process(tuple(sorted(environment.items())))
+                _running[:] = [one for one in _own_processes() if not one.has_ended()]
+                warm = next((one for one in _running if one.environment == wanted and one.answers()), None)
+                if warm is None:
+                    warm = WarmProcess(wanted)
+                    _running.append(warm)
                 return warm.fork(module, configuration, descriptors, time.monotonic() + start_seconds)
     return None
-
-
-def _find_warm_process(environment: _Environment) -> WarmProcess:
-    """Returns a warm process that accepts requests, started where none runs; forgets those that have ended."""
-    _running[:] = [warm for warm in _own_processes() if not warm.has_ended()]
-    for warm in _running:
-        if warm.environment == environment and warm.answers():
-            return warm
-    _running.append(WarmProcess(environment))
-    return _running[-1]
 
 
 def _own_processes() -> list[WarmProcess]:

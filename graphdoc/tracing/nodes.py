@@ -47,7 +47,10 @@ def run_forward(call: UnrolledCall, arguments: Sequence[Traced], seed: bytes, de
     results = (result,) if call.step.single else tuple(result)
     if len(results) != call.step.count:
         raise DocumentRefused(f"{call.name}: it gives {len(results)} values")
-    return Ran(tuple(aliases), results), [_hold(each) for each in results]
+    held: list[Value] = [
+        Traced(each.detach(), each.requires_grad) if isinstance(each, Tensor) else Traced(int(each)) for each in results
+    ]
+    return Ran(tuple(aliases), results), held
 
 
 def run_backward(ran: Ran, given: Sequence[Value], so_far: Sequence[Value]) -> list[Value]:
@@ -76,9 +79,3 @@ def run_backward(ran: Ran, given: Sequence[Value], so_far: Sequence[Value]) -> l
         # the gradient, written out where it is torch's zero tensor, which has no memory
         after[place] = None if gradient is None else Traced(gradient.clone() if gradient._is_zerotensor() else gradient)
     return after
-
-
-def _hold(result: Any) -> Traced:
-    if isinstance(result, Tensor):
-        return Traced(result.detach(), result.requires_grad)
-    return Traced(int(result))

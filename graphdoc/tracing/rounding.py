@@ -48,10 +48,20 @@ def judge_rounding(step: CallStep, values: Sequence[Value], claimed: Sequence[Va
     floats = [value.data for value in (*values, *claimed) if value is not None and isinstance(value.data, Tensor)]
     if name not in PRODUCTS | MOVES or any(each.is_floating_point() and each.dtype != torch.float32 for each in floats):
         return None
-    exact, terms, sizes = (
-        _run(step, [_map(value, change) for value in values], seed)
-        for change in (_pass_through, torch.ones_like, torch.abs)
-    )
+    reads, makes = len(step.call.reads), len(step.call.makes)
+    changes: tuple[Callable[[Tensor], Tensor], ...] = (lambda tensor: tensor, torch.ones_like, torch.abs)
+    runs: list[list[Value]] = []
+    for change in changes:
+        given = [
+            Traced(change(value.data.double()), value.grad)
+            if value is not None and isinstance(value.data, Tensor) and value.data.is_floating_point()
+            else value
+            for value in values
+        ]
+        ran, results = run_forward(step.call, [each for each in given[:reads] if each is not None], seed, "cpu")
+        backward = step.way != "forward"
+        runs.append(run_backward(ran, given[reads:][:makes], given[reads + makes :]) if backward else results)
+    exact, terms, sizes = runs
     if [value is None for value in exact] != [value is None for value in claimed]:
         return Bounded(False, float("inf"))
     worst = 0.0
@@ -80,21 +90,3 @@ def _compare(value: Traced, exact: Tensor, terms: Tensor, sizes: Tensor) -> floa
         return None
     error = (value.data.double() - exact).abs() / bound
     return float(error.nan_to_num(float("inf"), float("inf")).max()) if error.numel() else 0.0
-
-
-def _run(step: CallStep, values: Sequence[Value], seed: bytes) -> list[Value]:
-    arguments, made = len(step.call.reads), len(step.call.makes)
-    ran, results = run_forward(step.call, [each for each in values[:arguments] if each is not None], seed, "cpu")
-    if step.way == "forward":
-        return results
-    return run_backward(ran, values[arguments : arguments + made], values[arguments + made :])
-
-
-def _map(value: Value, change: Callable[[Tensor], Tensor]) -> Value:
-    if value is None or not isinstance(value.data, Tensor) or not value.data.is_floating_point():
-        return value
-    return Traced(change(value.data.double()), value.grad)
-
-
-def _pass_through(tensor: Tensor) -> Tensor:
-    return tensor

@@ -62,16 +62,12 @@ def compute_digest(value: Value, blocks: Blocks | None = None) -> bytes:
     """Returns the digest of a value; `blocks` has known digests, and gets new ones."""
     if value is None:
         return ABSENT
-    return digest_parts(_describe(value), _digest_block(value, blocks))
-
-
-def _digest_block(value: Traced, blocks: Blocks | None) -> bytes:
     block = find_block(value)
     if blocks is None or block is None:
-        return digest_block(_read_block(value))
+        return digest_parts(_describe(value), digest_block(_read_block(value)))
     if block not in blocks:
         blocks[block] = digest_block(_read_block(value))
-    return blocks[block]
+    return digest_parts(_describe(value), blocks[block])
 
 
 def find_block(value: Value) -> Block | None:
