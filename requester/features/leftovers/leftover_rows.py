@@ -6,7 +6,7 @@ Anybody may sign in, so each such row has an end. Records of a worker's answers,
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from sqlalchemy import CursorResult, String, delete, exists, false, func, or_, select, update
+from sqlalchemy import CursorResult, Select, String, and_, delete, exists, false, func, or_, select, update
 from sqlalchemy import cast as as_type
 
 from requester.context import Context
@@ -15,6 +15,7 @@ from requester.store.stored_times import set_at_most
 from requester.store.tables import (
     Account,
     ApiToken,
+    Base,
     ConsentRow,
     Holder,
     Idempotency,
@@ -50,17 +51,17 @@ def delete_leftovers(work: Work, now: float, session_s: float) -> None:
     repeated = select(Idempotency.subject, Idempotency.key).where(Idempotency.at < now - REPEATED_S)
     withdrawn = select(ConsentRow.worker, ConsentRow.payout).where(ConsentRow.at < now - WITHDRAWN_S, ~_KNOWN)
     strangers = select(Worker.address).where(Worker.seen_at < now - max(session_s, QUIET_S), ~_HISTORY)
-    counts = [
-        _count_changed_rows(
-            work, delete(table).where(_build_key_condition(keys, work.session.execute(found.limit(AT_ONCE)).all()))
-        )
-        for table, keys, found in (
-            (ApiToken, (ApiToken.hash,), ended),
-            (Idempotency, (Idempotency.subject, Idempotency.key), repeated),
-            (ConsentRow, (ConsentRow.worker, ConsentRow.payout), withdrawn),
-            (Worker, (Worker.address,), strangers),
-        )
-    ]
+    counts = list[int]()
+    keyed: tuple[tuple[type[Base], tuple[Any, ...], Select[Any]], ...] = (
+        (ApiToken, (ApiToken.hash,), ended),
+        (Idempotency, (Idempotency.subject, Idempotency.key), repeated),
+        (ConsentRow, (ConsentRow.worker, ConsentRow.payout), withdrawn),
+        (Worker, (Worker.address,), strangers),
+    )
+    for table, keys, found in keyed:
+        rows = work.session.execute(found.limit(AT_ONCE)).all()
+        named = (and_(*(key == value for key, value in zip(keys, row, strict=True))) for row in rows)
+        counts.append(_count_changed_rows(work, delete(table).where(or_(false(), *named))))
     quiet = select(Worker.address).where(Worker.seen_at < now - QUIET_S, _SAYS_MUCH).limit(AT_ONCE)
     emptied = update(Worker).where(Worker.address.in_(work.session.scalars(quiet).all()))
     counts.append(_count_changed_rows(work, emptied.values(jobs=[], least_prices={})))
@@ -92,13 +93,6 @@ _HISTORY: Final = or_(
 The last, since a consent has no end: were its worker forgotten, so were its withdrawal, and it would be valid again.
 """
 _SAYS_MUCH: Final = or_(as_type(Worker.least_prices, String) != "{}", as_type(Worker.jobs, String) != "[]")
-
-
-def _build_key_condition(keys: Sequence[Any], found: Sequence[Any]) -> Any:
-    """Condition: the row's key is one of those found."""
-    if len(keys) == 1:
-        return keys[0].in_([row[0] for row in found])
-    return or_(false(), *(keys[0] == one and keys[1] == other for one, other in found))
 
 
 def _count_changed_rows(work: Work, statement: Any) -> int:

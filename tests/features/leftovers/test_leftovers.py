@@ -123,6 +123,19 @@ def test_an_answer_to_repeats_is_kept_for_a_week(sessions: Sessions) -> None:
     assert count(sessions, Idempotency) == 0
 
 
+def test_an_old_row_takes_no_young_one_of_its_subject_or_worker_with_it(sessions: Sessions) -> None:
+    old, other = NOW - max(leftover_rows.REPEATED_S, leftover_rows.WITHDRAWN_S) - 1, Address("0x" + "dd" * 20)
+    with begin_work(sessions) as work:
+        for key, at in (("old", old), ("young", NOW)):
+            work.add(Idempotency(subject="a", key=key, request=b"", status=201, body={}, location=None, at=at))
+        withdraw_consents(work, wallet(1), PAYOUT, 5, old)
+        withdraw_consents(work, wallet(1), other, 5, NOW)
+    swept(sessions, NOW)
+    with open_reader(sessions) as reader:
+        assert reader.session.scalars(select(Idempotency.key)).all() == ["young"]
+        assert reader.session.scalars(select(ConsentRow.payout)).all() == [other]
+
+
 def withdraws(sessions: Sessions, number: int, now: float = NOW) -> None:
     with begin_work(sessions) as work:
         withdraw_consents(work, wallet(number), PAYOUT, 5, now)
