@@ -4,7 +4,7 @@ The stake is the worker's own, since the worker signs each answer for which it c
 under way is not free: leases, ballots that are not judged yet, and accepted tasks that wait for an audit.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlalchemy import exists, func, or_, select
@@ -24,14 +24,6 @@ from requester.store.tables import Account, Job, Replica, Task
 from requester.store.work import RowReader
 
 
-def _count_pending_tasks(reader: RowReader, job: Job) -> Mapping[str, int]:
-    """Returns by worker how many tasks hold some of its stake."""
-    waiting = exists().where(Audit.task_id == Replica.task_id, Audit.state.in_(AUDIT_OPEN))
-    held = or_(Replica.state.in_(IN_FLIGHT), (Replica.state == ReplicaState.PAYABLE) & waiting)
-    counted = select(Replica.worker, func.count()).where(Replica.job_id == job.id, held)
-    return dict(reader.session.execute(counted.group_by(Replica.worker)).all())
-
-
 class LeadPool(CandidatePool):
     """Candidates of a job in which the record of the worker that is drawn first decides how the task is checked."""
 
@@ -42,7 +34,12 @@ class LeadPool(CandidatePool):
         known = {candidate.party.worker: candidate for candidate in asking}
         # the stake at risk in the job by worker, in units
         staked = select(Account.worker, Account.at_risk).where(Account.job_id == job.id, Account.at_risk > 0)
-        stakes, held = dict(reader.session.execute(staked).all()), _count_pending_tasks(reader, job)
+        stakes = dict(reader.session.execute(staked).all())
+        # how many tasks hold some of it, by worker
+        audited = exists().where(Audit.task_id == Replica.task_id, Audit.state.in_(AUDIT_OPEN))
+        holding = or_(Replica.state.in_(IN_FLIGHT), (Replica.state == ReplicaState.PAYABLE) & audited)
+        counted = select(Replica.worker, func.count()).where(Replica.job_id == job.id, holding)
+        held = dict(reader.session.execute(counted.group_by(Replica.worker)).all())
         records = reputations.load_standings(
             reader, job, {candidate.party.operator for candidate in known.values()}, now
         )

@@ -54,10 +54,6 @@ router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 NamePath = Annotated[str, Path(pattern=TOKEN_NAME)]
 
 
-def _build_token_view(row: ApiToken) -> TokenView:
-    return TokenView(**_build_token_fields(row))
-
-
 def _build_token_fields(row: ApiToken) -> dict[str, str | None]:
     times = {"created_at": format_time(row.created_at or None), "expires_at": format_time(row.until)}
     return {"name": row.subject, "role": row.role, **times}
@@ -82,7 +78,14 @@ def create(context: Here, _who: Admin, asked: NewToken) -> CreatedToken:
 @router.get("", operation_id="list_tokens", responses=ROLE, summary="Every token by its name, without its secret")
 def listed(context: Here, _who: Admin, cursor: Cursor = None, limit: Limit = 100) -> Page[TokenView]:
     with context.reading() as reader:
-        return load_list_page(reader, identities.select_tokens(), [ApiToken.subject], _build_token_view, cursor, limit)
+        return load_list_page(
+            reader,
+            select_tokens(),
+            [ApiToken.subject],
+            lambda row: TokenView(**_build_token_fields(row)),
+            cursor,
+            limit,
+        )
 
 
 @router.delete(

@@ -66,7 +66,19 @@ class AuditorsFeature(AuditingFeature):
         if jobs.load_spec(job).panel is None or row.state in AUDIT_UNDER_WAY:
             return {}
         final = disclosure.of_job(reader, job).is_round_final(row.round)
-        return {"panel": [_view_seat(seat, final) for seat in panel_rows.list_all_seats(reader, row.task_id)]}
+        seats = [
+            PanelSeatView(
+                signer=seat.signer,
+                sealed=None if seat.sealed is None else "0x" + seat.sealed.hex(),
+                signature=None if seat.signature is None else "0x" + seat.signature.hex(),
+                run=seat.run,
+                state=seat.state,
+                root=seat.root if final else None,
+                salt=None if seat.salt is None or not final else "0x" + seat.salt.hex(),
+            )
+            for seat in panel_rows.list_all_seats(reader, row.task_id)
+        ]
+        return {"panel": seats}
 
     def describe_trust(self, reader: RowReader, job: Job) -> Mapping[str, object]:
         panel = jobs.load_spec(job).panel
@@ -75,15 +87,3 @@ class AuditorsFeature(AuditingFeature):
         decided, disagreed, wrong, withheld, barred = panel_rows.count_panels(reader, job)
         counts = {"decided": decided, "disagreed": disagreed, "wrong": wrong, "withheld": withheld, "barred": barred}
         return {"panels": PanelFigures(auditors=panel.count, agree=panel.agree, **counts)}
-
-
-def _view_seat(seat: PanelSeat, final: bool) -> PanelSeatView:
-    return PanelSeatView(
-        signer=seat.signer,
-        sealed=None if seat.sealed is None else "0x" + seat.sealed.hex(),
-        signature=None if seat.signature is None else "0x" + seat.signature.hex(),
-        run=seat.run,
-        state=seat.state,
-        root=seat.root if final else None,
-        salt=None if seat.salt is None or not final else "0x" + seat.salt.hex(),
-    )

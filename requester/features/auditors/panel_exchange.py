@@ -51,10 +51,20 @@ class PanelAudits(AuditKind):
         for audit in _list_joinable_panels(work, asker, now):
             task, audit = lock_row(work, Task, audit.task_id), lock_row(work, Audit, audit.task_id)
             turn = _find_turn(work, audit, asker, now) if audit.state == AuditState.DUE else "wait"
+            if turn == "wait":
+                continue
             if turn == "join":
-                _take_seat(work, task, audit, asker, now)
-            if turn != "wait":
-                return OtherWork(task.id, audit.runs, {"panel": "open" if turn == "open" else "seal"})
+                members = [seat.member for seat in panel_rows.list_seats(work, task.id, audit.runs)]
+                seat = work.get(PanelSeat, (task.id, audit.runs, asker.operator))
+                if seat is None:
+                    seat = PanelSeat(task_id=task.id, run=audit.runs, operator=asker.operator, job_id=task.job_id)
+                seat.number, seat.auditor = auditors.count_taken(members), asker.auditor
+                seat.state = PanelSeatState.TAKEN
+                seat.claimed_at, seat.claimed_until = now, now + task.offer.lease_seconds
+                work.add(seat)
+                audit.claimed_at = now
+                work.flush()
+            return OtherWork(task.id, audit.runs, {"panel": "open" if turn == "open" else "seal"})
         return None
 
     def find_owed_work(self, work: Work, asker: Asker) -> OtherWork | None:
@@ -75,7 +85,8 @@ class PanelAudits(AuditKind):
         seat = work.get(PanelSeat, (task_id, audit.runs, asker.operator))
         if seat is None or seat.auditor != asker.auditor or seat.claimed_until is None:
             return
-        if (seat.claimed_at or 0.0) > now - _held_s(task) and seat.claimed_until >= now:
+        held_s = min(class_checks.HELD_S, SEAT_LEASES * task.offer.lease_seconds)  # others of the panel wait for it
+        if (seat.claimed_at or 0.0) > now - held_s and seat.claimed_until >= now:
             seat.claimed_until = now + task.offer.lease_seconds
 
     def renew_waits(self, work: Work, now: float) -> None:
@@ -121,23 +132,6 @@ def _find_turn(reader: RowReader, audit: Audit, asker: Asker, now: float) -> aud
     return auditors.choose_turn(members, _panel_of(reader, audit), asker.operator, asker.auditor)
 
 
-def _held_s(task: Task) -> float:
-    """Returns the seconds for which an auditor may hold its seat while it computes: others of the panel wait for it."""
-    return min(class_checks.HELD_S, SEAT_LEASES * task.offer.lease_seconds)
-
-
-def _take_seat(work: Work, task: Task, audit: Audit, asker: Asker, now: float) -> None:
-    members = [seat.member for seat in panel_rows.list_seats(work, task.id, audit.runs)]
-    seat = work.get(PanelSeat, (task.id, audit.runs, asker.operator))
-    if seat is None:
-        seat = PanelSeat(task_id=task.id, run=audit.runs, operator=asker.operator, job_id=task.job_id)
-    seat.number, seat.auditor, seat.state = auditors.count_taken(members), asker.auditor, PanelSeatState.TAKEN
-    seat.claimed_at, seat.claimed_until = now, now + task.offer.lease_seconds
-    work.add(seat)
-    audit.claimed_at = now
-    work.flush()
-
-
 def record_seal(context: Context, task_id: str, operator: str, seal: PanelSeal) -> None:
     """Stores a sealed answer; once the panel is complete, its members must open theirs.
 
@@ -175,7 +169,11 @@ def record_opening(context: Context, task_id: str, operator: str, opening: Panel
         task, audit, seat = _lock_seat(work, task_id, operator, opening)
         if seat.state == PanelSeatState.SEALED and seat.claimed_until is None:
             raise Conflict("not all auditors of the panel have sealed their answers yet: ask again")
-        if not _is_opened(task, seat, opening):
+        if (
+            seat.signer is None
+            or seat.sealed is None
+            or not auditors.is_seal_opened(task.offer_digest, seat.signer, seat.sealed, opening)
+        ):
             raise Refused("salt and root do not open this operator's seal")
         if seat.state == PanelSeatState.SEALED:
             seat.state, seat.root, seat.salt, seat.seconds = (
@@ -187,12 +185,6 @@ def record_opening(context: Context, task_id: str, operator: str, opening: Panel
             seat.claimed_until = None
             work.flush()
             _go_on(work, task, audit, context.clock())
-
-
-def _is_opened(task: Task, seat: PanelSeat, opening: PanelOpening) -> bool:
-    if seat.signer is None or seat.sealed is None:
-        return False
-    return auditors.is_seal_opened(task.offer_digest, seat.signer, seat.sealed, opening)
 
 
 def _lock_seat(

@@ -165,10 +165,6 @@ def renew_panels(work: Work, until: float) -> None:
     work.session.execute(theirs.values(claimed_until=until).execution_options(synchronize_session=False))
 
 
-def _is_barred(operator: str | BindParameter[str]) -> ColumnElement[bool]:
-    return and_(PanelSeat.operator == operator, PanelSeat.state.in_(BARRED))
-
-
 _CHECKED: Final = is_in_bound_list(Audit.determinism_class, "checked")
 _OPERATOR: Final = bindparam("operator", type_=String)
 _OF_PANEL: Final = (PanelSeat.task_id == Audit.task_id, PanelSeat.run == Audit.runs)
@@ -177,7 +173,7 @@ _MAY_WANT: Final = (
     Audit.state == AuditState.DUE,
     _CHECKED,
     is_panels(),
-    ~exists().where(_is_barred(_OPERATOR), PanelSeat.job_id == Audit.job_id),
+    ~exists().where(PanelSeat.operator == _OPERATOR, PanelSeat.state.in_(BARRED), PanelSeat.job_id == Audit.job_id),
     ~exists().where(*_OF_PANEL, PanelSeat.operator == _OPERATOR, PanelSeat.state.not_in(_LEFT_OR_TAKEN)),
 )
 _JOBS_WAITING: Final = (

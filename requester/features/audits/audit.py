@@ -8,7 +8,7 @@ rejected with the right answer are paid.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import func, select, update
 
@@ -37,6 +37,7 @@ from requester.store.work import RowReader, Work, record_event
 from requester.store.workers import build_party
 
 TOPIC = "audit"
+FOUND_RIGHT: Final = "an audit found that it was right"
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
@@ -100,12 +101,25 @@ def _judge_accepted(
     paid = hand.in_state(ReplicaState.DIVERGED if diverged else ReplicaState.PAYABLE)
     found = (kind.is_answer_right(work, audit, now) for kind in audit_kinds_of(work))
     if next((right for right in found if right is not None), audit.root == task.root):
-        _pass_audit(work, job, task, audit, paid, now)
+        work.set_state_now(audit, AuditState.PASSED, ended_at=now)
+        # a score that does not convict, or two windows of a task, add nothing to a record and prove no class
+        if not audit.scored and audit.window is None:
+            _record_confirmed(work, job, task, audit, paid, now)
+            own, name = audit.determinism_class == job.determinism_class, job.determinism_class
+            parties = audit_rows.list_confirmed_parties(work, audit) if own and job.proven_class != name else ()
+            if class_checks.is_class_proven(parties):
+                job.proven_class = audit.determinism_class
+                operators = sorted({party.operator for party in parties})
+                proof = {"determinism_class": job.proven_class, "operators": operators}
+                record_event(work, job.id, "class_proven", now, **proof)
+        record_event(work, job.id, "audit_passed", now, task=task.id, round=task.round, runs=audit.runs)
         if not diverged:
             for kind in audit_kinds_of(work):
                 kind.record_pass(work, job, audit, now)
     else:
-        wrong = _list_wrong(work, task, audit, paid)
+        # one near the auditor's sketch was right, unless its root is the task's: then a wrong answer was near it
+        near = _list_near(work, task, audit, paid)
+        wrong = [replica for replica in paid if replica.root == task.root or replica.id not in near]
         _fail_audit(context, work, hand, audit, wrong, now)
         _apply_consequences(context, work, hand, row, now)
         copies.record_copied_answer(work, task, [replica.worker for replica in wrong], now)
@@ -113,26 +127,6 @@ def _judge_accepted(
             _resume_after_lie(context, work, job)
     for other in copies.lock_equal_unaudited_tasks(work, task):
         create_audit(work, other, 1.0, copies.ALIKE, now)
-
-
-def _list_vindicated(reader: RowReader, hand: TaskInHand, audit: Audit) -> list[Replica]:
-    """Returns replicas that a verdict rejected although they answered as the auditor did.
-
-    Replicas whose salt did not open their seal are left out: they did not commit to that answer.
-    """
-    judged = list(filter(verdicts.is_outvoted, hand.replicas))
-    near = _list_near(reader, hand.task, audit, judged)
-    return [replica for replica in judged if replica.root == audit.root or replica.id in near]
-
-
-def _list_wrong(reader: RowReader, task: Task, audit: Audit, paid: list[Replica]) -> list[Replica]:
-    """Returns the paid replicas that answered wrongly.
-
-    Leaves out replicas whose sketch is near the auditor's, unless their root is the task's: they were right, and a
-    wrong answer was near theirs.
-    """
-    near = _list_near(reader, task, audit, paid)
-    return [replica for replica in paid if replica.root == task.root or replica.id not in near]
 
 
 def _list_near(reader: RowReader, task: Task, audit: Audit, replicas: Collection[Replica]) -> set[str]:
@@ -151,34 +145,10 @@ def _list_near(reader: RowReader, task: Task, audit: Audit, replicas: Collection
     return {id_ for id_, ballot in theirs.items() if tolerance.is_ballot_near(ballot, trusted, allowed)}
 
 
-def _pass_audit(work: Work, job: Job, task: Task, audit: Audit, paid: list[Replica], now: float) -> None:
-    """Ends the audit as passed.
-
-    A score that does not convict, or two windows of a task, add nothing to a record and prove no class.
-    """
-    work.set_state_now(audit, AuditState.PASSED, ended_at=now)
-    if not audit.scored and audit.window is None:
-        _record_confirmed(work, job, task, audit, paid, now)
-        _prove_class(work, job, audit, now)
-    record_event(work, task.job_id, "audit_passed", now, task=task.id, round=task.round, runs=audit.runs)
-
-
 def _record_confirmed(work: Work, job: Job, task: Task, audit: Audit, replicas: Sequence[Replica], now: float) -> None:
     cost = reputations.compute_cost(job, task.offer.price)
     operators_ = {replica.operator for replica in replicas if replica.root == audit.root}
     reputations.record_passed_audits(work, [(one, audit.determinism_class, cost) for one in operators_], now)
-
-
-def _prove_class(work: Work, job: Job, audit: Audit, now: float) -> None:
-    """Marks the job's class as proven once the audits confirmed answers of enough operators."""
-    own = audit.determinism_class == job.determinism_class
-    confirmed = (
-        audit_rows.list_confirmed_parties(work, audit) if own and job.proven_class != job.determinism_class else ()
-    )
-    if class_checks.is_class_proven(confirmed):
-        job.proven_class = audit.determinism_class
-        proof = {"determinism_class": job.proven_class, "operators": sorted({party.operator for party in confirmed})}
-        record_event(work, job.id, "class_proven", now, **proof)
 
 
 def _fail_audit(context: Context, work: Work, hand: TaskInHand, audit: Audit, wrong: list[Replica], now: float) -> None:
@@ -193,9 +163,17 @@ def _fail_audit(context: Context, work: Work, hand: TaskInHand, audit: Audit, wr
     lost = revoke_earnings(work, task, wrong)
     for kind in audit_kinds_of(work):
         kind.accuse_workers(work, job, task, audit, wrong, now)
-    right = _list_vindicated(work, hand, audit)
+    # those whose salt did not open their seal did not commit to that answer, and stay rejected
+    outvoted = list(filter(verdicts.is_outvoted, hand.replicas))
+    near = _list_near(work, task, audit, outvoted)
+    right = [replica for replica in outvoted if replica.root == audit.root or replica.id in near]
     for replica in right:
-        _vindicate_replica(context, work, job, task, replica, now)
+        verdicts.sign_verdict(
+            context, work, task, replica, ReplicaState.PAYABLE, Outcome.ACCEPTED, replica.root, FOUND_RIGHT, heard=False
+        )
+        (account,) = earned_rows.lock_accounts(work, [(job.id, replica.worker)]).values()
+        earned_rows.record_earning(work, account, task, replica, hash_of(Digest(replica.root or "")), now)
+        account.voucher_signature = context.voucher(job, account)
     _record_confirmed(work, job, task, audit, right, now)
     for other in others:
         reopen_audit(work, other, now)
@@ -219,17 +197,6 @@ def _lapse_audit(context: Context, work: Work, hand: TaskInHand, audit: Audit, r
     _apply_consequences(context, work, hand, row, now)
     if diverged:
         _resume_after_lie(context, work, job)
-
-
-def _vindicate_replica(context: Context, work: Work, job: Job, task: Task, replica: Replica, now: float) -> None:
-    """Signs an accepting verdict for an outvoted replica that was right, and credits the price to it."""
-    reason = "an audit found that it was right"
-    verdicts.sign_verdict(
-        context, work, task, replica, ReplicaState.PAYABLE, Outcome.ACCEPTED, replica.root, reason, heard=False
-    )
-    (account,) = earned_rows.lock_accounts(work, [(job.id, replica.worker)]).values()
-    earned_rows.record_earning(work, account, task, replica, hash_of(Digest(replica.root or "")), now)
-    account.voucher_signature = context.voucher(job, account)
 
 
 def _apply_consequences(context: Context, work: Work, hand: TaskInHand, row: Round | None, now: float) -> None:

@@ -75,7 +75,8 @@ def list_servable_classes(reader: RowReader, job: Job, now: float) -> frozenset[
             return frozenset()
         there = _select_of_job(job, reader.session.scalars(_THERE, {"now": now}))
         return there - _load_unable_classes(reader, job, now)
-    if spec.plan().first_wave > 1 and not _has_lapsed_audit(reader, job):
+    lapsed = {"job": job.id, "state": AuditState.LAPSED}
+    if spec.plan().first_wave > 1 and not reader.session.scalar(_HAS_AUDIT_IN, lapsed):
         return None
     return list_heard_classes(reader, job, now)
 
@@ -84,35 +85,24 @@ def limit_classes(reader: RowReader, job: Job, now: float, asking: Sequence[Work
     """Returns which classes the job may settle on: those that an auditor can check, where the others must not decide.
 
     Where a plain vote decides, those with an auditor are left out instead: of them only workers without room are there.
+    It may decide, where audits settle tasks before acceptance, while no worker of the servable classes can be drawn,
+    and once a task has waited for one and none of them answered meanwhile; in a job that settled on a class without
+    auditor at once.
     """
     spec, servable = jobs.load_spec(job), list_servable_classes(reader, job, now)
-    if (
-        spec.unaudited_plan is not None
-        and servable is not None
-        and _may_vote_plainly(reader, job, servable, now, asking)
-    ):
-        return ClassLimits(spec.unaudited_plan, None, servable)
-    return ClassLimits(spec.plan(), servable)
-
-
-def _may_vote_plainly(
-    reader: RowReader, job: Job, servable: frozenset[str], now: float, asking: Sequence[Worker]
-) -> bool:
-    """Returns whether a plain vote may decide in a class without auditor, where audits settle tasks before acceptance.
-
-    It may while no worker of the servable classes can be drawn, and once a task has waited for one and none of them
-    answered meanwhile; in a job that settled on a class without auditor at once.
-    """
+    audited = ClassLimits(spec.plan(), servable)
+    if spec.unaudited_plan is None or servable is None:
+        return audited
     if any(workers.get_class(worker, job) in servable for worker in asking):
-        return False
+        return audited
     if servable and has_drawable_worker(reader, job, now, servable):
-        return False
-    if job.determinism_class is not None and job.determinism_class not in servable:
-        return True
-    since = now - compute_wait_for_audited(reader, job, servable)
-    # whether an open task of the job was made before `since`
-    waited = bool(reader.session.scalar(_WAITING, {"job": job.id, "since": since}))
-    return waited and not (servable and has_answered_since(reader, job, servable, since))
+        return audited
+    if job.determinism_class is None or job.determinism_class in servable:
+        since = now - compute_wait_for_audited(reader, job, servable)
+        waited = reader.session.scalar(_WAITING, {"job": job.id, "since": since})
+        if not waited or (servable and has_answered_since(reader, job, servable, since)):
+            return audited
+    return ClassLimits(spec.unaudited_plan, None, servable)
 
 
 def list_preferred_classes(reader: RowReader, job: Job, now: float) -> frozenset[str] | None:
@@ -230,10 +220,6 @@ def list_heard_classes(reader: RowReader, job: Job, now: float) -> frozenset[str
 
 
 _HEARD: Final = select(AuditedClass.determinism_class).where(AuditedClass.asked_at >= bindparam("since"))
-
-
-def _has_lapsed_audit(reader: RowReader, job: Job) -> bool:
-    return bool(reader.session.scalar(_HAS_AUDIT_IN, {"job": job.id, "state": AuditState.LAPSED}))
 
 
 _WAITING: Final = select(

@@ -98,14 +98,9 @@ def _build_other(reader: RowReader, other: OtherWork) -> Claimed:
 
 
 def _build_claimed(reader: RowReader, task: Task, runs: int) -> Claimed:
-    return Claimed(task.id, task.job_id, task.offer, runs, float(task.offer.lease_seconds), _wave_seed(reader, task))
-
-
-def _wave_seed(reader: RowReader, task: Task) -> Hash | None:
-    """Returns the seed that the task's replicas sketched under; None if their roots were compared."""
-    if task.allowed is None:
-        return None
-    return Hash(reader.get_one(Wave, (task.id, task.wave)).seed)
+    # the seed that the task's replicas sketched under; None if their roots were compared
+    seed = None if task.allowed is None else Hash(reader.get_one(Wave, (task.id, task.wave)).seed)
+    return Claimed(task.id, task.job_id, task.offer, runs, float(task.offer.lease_seconds), seed)
 
 
 def record_audit_answer(context: Context, task_id: str, answer: AuditAnswer) -> bool:
@@ -132,7 +127,16 @@ def record_audit_answer(context: Context, task_id: str, answer: AuditAnswer) -> 
         kinds = audit_kinds_of(work)
         for kind in kinds:
             kind.store_answer(work, task, audit, answer)
-        audit.sketch = _pack_sketch(work, task, answer)
+        # the tensors that its sketch must have; None where the task's replicas were not compared by sketches
+        names = None if task.allowed is None else ballots.list_tensor_names(work.get_one(Job, task.job_id))
+        sketch = answer.sketch
+        if (None if sketch is None else sketch.keys()) != (None if names is None else set(names)):
+            raise Refused("the answer has no sketch of just the tensors that an answer in this job has")
+        audit.sketch = (
+            None
+            if sketch is None or names is None
+            else sketch_packing.pack_sketch(sketch_packing.decode_sketch(sketch), names)
+        )
         audit.runs += 1
         audit.root, audit.seconds = answer.root, answer.seconds
         work.flush()
@@ -144,19 +148,3 @@ def record_audit_answer(context: Context, task_id: str, answer: AuditAnswer) -> 
         work.set_state_now(audit, AuditState.ANSWERED, claimed_until=None)
         work.notify("audit")
         return False
-
-
-def _pack_sketch(reader: RowReader, task: Task, answer: AuditAnswer) -> bytes | None:
-    """Returns the answer's sketch as it is stored; None if the task's replicas were not compared by sketches.
-
-    Raises Refused if the sketch is missing, was not asked for, or has other tensors.
-    """
-    names = None if task.allowed is None else ballots.list_tensor_names(reader.get_one(Job, task.job_id))
-    sketched = None if answer.sketch is None else answer.sketch.keys()
-    if sketched != (None if names is None else set(names)):
-        raise Refused("the answer has no sketch of just the tensors that an answer in this job has")
-    return (
-        None
-        if answer.sketch is None or names is None
-        else sketch_packing.pack_sketch(sketch_packing.decode_sketch(answer.sketch), names)
-    )

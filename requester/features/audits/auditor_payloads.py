@@ -8,16 +8,15 @@ from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import Address, Digest, ReplicaState
 from requester.context import Context
 from requester.exchange.acceptance import accept_task
-from requester.exchange.payload_upload import Delivery, IncomingUpload, inspect_and_store_payload
+from requester.exchange.payload_upload import IncomingUpload, inspect_and_store_payload
 from requester.exchange.upload_grant import UploadGrant, length_of
 from requester.features.audits.referrals import REASON
 from requester.moves import blob_cleanup, verdicts
 from requester.store import in_hand, jobs, tasks
 from requester.store.facts import layout_of
-from requester.store.in_hand import TaskInHand
 from requester.store.locks import lock_row, retry_on_conflict
 from requester.store.tables import Job, Task
-from requester.store.work import Work, record_event
+from requester.store.work import record_event
 
 
 def find_auditors_grant(context: Context, task_id: str) -> UploadGrant:
@@ -53,33 +52,26 @@ def accept_delivery(context: Context, want: UploadGrant, arrival: IncomingUpload
         raise delivery.found
 
     @retry_on_conflict
-    def accept_task() -> bool:
+    def accept() -> bool:
         with context.begin() as work:
             job, task = lock_row(work, Job, want.job), lock_row(work, Task, want.task)
             if not tasks.awaits_review(task) or task.root != want.root:
                 return False
             restore = partial(context.blobs.store_blob, delivery.incoming)
             blob_cleanup.lock_and_restore_blobs(context, work, {delivery.digest: restore})
-            reason = str(delivery.found) if isinstance(delivery.found, Diverged) else ""
-            _accept_payload(context, work, in_hand.of_task(work, task, job), delivery, reason)
+            diverged = str(delivery.found) if isinstance(delivery.found, Diverged) else ""
+            hand, now = in_hand.of_task(work, task, job), context.clock()
+            accept_task(context, work, hand, {}, delivery, diverged, now)
+            # none of the task's answers had this payload: they are rejected, unpaid
+            for replica in hand.in_state(ReplicaState.REVEALED):
+                verdicts.sign_verdict(
+                    context, work, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, task.root, REASON
+                )
+                details = {"task": task.id, "replica": replica.id, "worker": replica.worker, "reason": REASON}
+                record_event(work, job.id, "rejected", now, **details)
+            work.notify("aggregate")
         return True
 
-    if not accept_task():
+    if not accept():
         blob_cleanup.drop_payload_if_unneeded(context, delivery.digest)
         raise NotFound("the payload is no longer requested")
-
-
-def _accept_payload(context: Context, work: Work, hand: TaskInHand, delivery: Delivery, diverged: str) -> None:
-    """Accepts the task with the auditor's own payload, which none of its answers had: they are rejected, unpaid.
-
-    The caller has locked the job and the task.
-    """
-    now = context.clock()
-    accept_task(context, work, hand, {}, delivery, diverged, now)
-    for replica in hand.in_state(ReplicaState.REVEALED):
-        verdicts.sign_verdict(
-            context, work, hand.task, replica, ReplicaState.REJECTED, Outcome.REJECTED, hand.task.root, REASON
-        )
-        details = {"task": hand.task.id, "replica": replica.id, "worker": replica.worker, "reason": REASON}
-        record_event(work, hand.job.id, "rejected", now, **details)
-    work.notify("aggregate")

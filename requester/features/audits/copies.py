@@ -60,15 +60,16 @@ def _load_equal_answers(reader: RowReader, task: Task, reason: str) -> tuple[Acc
 def _with_roots(reader: RowReader, job_id: str, roots: Sequence[str | None]) -> list[AcceptedAnswer]:
     rows = select(Task.id, Task.round, Task.index, Task.root, Task.state, Audit.state)
     rows = rows.outerjoin(Audit, Audit.task_id == Task.id).where(Task.job_id == job_id, Task.root.in_(roots))
+    # wrong where it was revoked, right where it passed an audit, else unknown
     return [
-        AcceptedAnswer(task_id, round, index, Digest(root or ""), _is_right(state, audit))
+        AcceptedAnswer(
+            task_id,
+            round,
+            index,
+            Digest(root or ""),
+            state != TaskState.REVOKED and (audit == AuditState.PASSED or None),
+        )
         for task_id, round, index, root, state, audit in reader.session.execute(
             rows.where(Task.state.in_(ONCE_ACCEPTED)).order_by(Task.id)
         )
     ]
-
-
-def _is_right(state: str, audit: str | None) -> bool | None:
-    if state == TaskState.REVOKED:
-        return False
-    return True if audit == AuditState.PASSED else None

@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, and_, exists, or_, select, update
 
 from gradmarket.market.rules import overlap
-from gradmarket.market.terms import Digest, RoundState, TaskState
+from gradmarket.market.terms import RoundState, TaskState
 from requester.context import Context
 from requester.feature import features_of
 from requester.features.audits import audit_rows
@@ -40,7 +40,14 @@ IN_FLIGHT = (
 def ready(reader: RowReader, _now: float) -> Sequence[str]:
     """Returns jobs with a round to be taken back, or with accepted tasks that can no longer be revoked."""
     audited_jobs = [job for job in reader.session.scalars(_CONCERNED) if jobs.load_spec(job).audited]
-    return limited([job.id for job in audited_jobs if _may_rewind(reader, job) or _has_final_tasks(reader, job)])
+    return limited(
+        [
+            job.id
+            for job in audited_jobs
+            if _may_rewind(reader, job)
+            or reader.session.scalar(select(exists().where(_select_settled_tasks(reader, job))))
+        ]
+    )
 
 
 _ACCEPTED: Final = Job.id.in_(select(Task.job_id).where(Task.state == TaskState.ACCEPTED))
@@ -54,7 +61,12 @@ def run(context: Context, job_id: str) -> None:
             for kind, blobs in _rewind_rounds(context, work, job).items():
                 unneeded.release_blobs(work, job_id, kind, blobs, context.clock())
         elif jobs.load_spec(job).audited:
-            unneeded.release_blobs(work, job_id, blob_cleanup.PAYLOAD, _finalize_tasks(work, job), context.clock())
+            settled = select(Task).where(_select_settled_tasks(work, job))
+            tasks = work.session.scalars(settled.order_by(Task.round, Task.index, Task.attempt)).all()
+            for task in tasks:
+                work.move(task, TaskState.FINAL)
+            payloads = [task.payload for task in tasks if task.payload]
+            unneeded.release_blobs(work, job_id, blob_cleanup.PAYLOAD, payloads, context.clock())
         if job.ended_at is not None:
             work.notify("collect")
     blob_cleanup.drop_unneeded(context, job_id)
@@ -74,12 +86,11 @@ def _may_rewind(reader: RowReader, job: Job) -> bool:
 def _rewind_rounds(context: Context, work: Work, job: Job) -> dict[str, list[str | None]]:
     """Opens the round again; returns the blobs that its merge and later merges produced, by kind."""
     now, number = context.clock(), job.rewind_to or 0
-    standing = (Round.job_id == job.id, Round.number >= number, Round.state != RoundState.REWOUND)
-    rows = work.session.scalars(select(Round).where(*standing).order_by(Round.number)).all()
-    again = [
-        row for row in rows if row.number <= _compute_last_unharmed(job, number) and row.state == RoundState.CLOSED
-    ]
-    later = [row for row in rows if row.number > _compute_last_unharmed(job, number)]
+    merged_since = (Round.job_id == job.id, Round.number >= number, Round.state != RoundState.REWOUND)
+    rows = work.session.scalars(select(Round).where(*merged_since).order_by(Round.number)).all()
+    unharmed = _compute_last_unharmed(job, number)
+    again = [row for row in rows if row.number <= unharmed and row.state == RoundState.CLOSED]
+    later = [row for row in rows if row.number > unharmed]
     blobs: dict[str, list[str | None]] = {
         blob_cleanup.PARAMETERS: [digest for row in (*again, *later) for digest in (row.updated, row.optimizer_state)],
         blob_cleanup.UPDATE: [row.published_update for row in (*again, *later)],
@@ -91,9 +102,22 @@ def _rewind_rounds(context: Context, work: Work, job: Job) -> dict[str, list[str
     job.rewind_to = None
     for feature in features_of(work):
         feature.rounds_undone(context, work, job, number, now)
-    _undo_tasks(work, job, number)
+    # the rewound rounds' tasks become final, since they are paid but useless, and all others, late or not, unused
+    useless = select(Task).where(Task.job_id == job.id, Task.round > unharmed)
+    for task in locked_tasks(work, useless.where(Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED]))):
+        work.move(task, TaskState.FINAL)
+    unuse = update(Task).where(Task.job_id == job.id, Task.merge_round >= number).values(used=False)
+    work.session.execute(unuse.execution_options(synchronize_session="fetch"))
+    late = update(Task).where(Task.job_id == job.id, Task.round <= number, Task.merge_round > number)
+    work.session.execute(late.values(merge_round=number).execution_options(synchronize_session="fetch"))
+    # every task that has no accepted attempt, and none that goes on, is done again
     for row in again:
-        _do_again(context, work, job, row.number, now)
+        merged = select(Task).where(*merges.merged_in(job.id, row.number))
+        attempts = work.session.scalars(merged.order_by(Task.index, Task.round, Task.attempt)).all()
+        standing = {task.index for task in attempts if task.state in (*IN_FLIGHT, TaskState.ACCEPTED)}
+        last = {task.index: task for task in attempts if task.index not in standing}
+        for hand in in_hand.of_tasks(work, list(last.values())).values():
+            task_attempts.reissue_task(context, work, hand, now)
     record_event(work, job.id, "rewound", now, round=number, again=[row.number for row in later])
     work.notify("plan", "assign", "aggregate")
     return blobs
@@ -103,31 +127,6 @@ def _compute_last_unharmed(job: Job, number: int) -> int:
     return overlap.last_unharmed(number, jobs.load_spec(job).overlap)
 
 
-def _undo_tasks(work: Work, job: Job, number: int) -> None:
-    """Makes rewound rounds' tasks final, since they are paid but useless, and all others, late or not, unused."""
-    later = select(Task).where(Task.job_id == job.id, Task.round > _compute_last_unharmed(job, number))
-    for task in locked_tasks(work, later.where(Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED]))):
-        work.move(task, TaskState.FINAL)
-    unuse = update(Task).where(Task.job_id == job.id, Task.merge_round >= number).values(used=False)
-    work.session.execute(unuse.execution_options(synchronize_session="fetch"))
-    late = update(Task).where(Task.job_id == job.id, Task.round <= number, Task.merge_round > number)
-    work.session.execute(late.values(merge_round=number).execution_options(synchronize_session="fetch"))
-
-
-def _do_again(context: Context, work: Work, job: Job, number: int, now: float) -> None:
-    """Reissues every task of the round that has no accepted attempt, and none that goes on."""
-    rows = select(Task).where(*merges.merged_in(job.id, number)).order_by(Task.index, Task.round, Task.attempt)
-    attempts = work.session.scalars(rows).all()
-    standing = {task.index for task in attempts if task.state in (*IN_FLIGHT, TaskState.ACCEPTED)}
-    last = {task.index: task for task in attempts if task.index not in standing}
-    for hand in in_hand.of_tasks(work, list(last.values())).values():
-        task_attempts.reissue_task(context, work, hand, now)
-
-
-def _has_final_tasks(reader: RowReader, job: Job) -> bool:
-    return bool(reader.session.scalar(select(exists().where(_select_settled_tasks(reader, job)))))
-
-
 def _select_settled_tasks(reader: RowReader, job: Job) -> ColumnElement[bool]:
     """Selects accepted tasks in rounds that nothing can take back; once a job and its audits are over, all of them."""
     return and_(
@@ -135,12 +134,3 @@ def _select_settled_tasks(reader: RowReader, job: Job) -> ColumnElement[bool]:
         Task.state == TaskState.ACCEPTED,
         Task.merge_round < snapshots.find_first_revocable_round(reader, job),
     )
-
-
-def _finalize_tasks(work: Work, job: Job) -> list[Digest]:
-    """Makes the tasks that can no longer be revoked final; returns their payloads."""
-    settled = select(Task).where(_select_settled_tasks(work, job))
-    tasks = work.session.scalars(settled.order_by(Task.round, Task.index, Task.attempt)).all()
-    for task in tasks:
-        work.move(task, TaskState.FINAL)
-    return [task.payload for task in tasks if task.payload]

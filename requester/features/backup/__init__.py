@@ -15,7 +15,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -66,7 +66,8 @@ def create_backup(data: Path, to: Path) -> BackupEntry:
     with TemporaryDirectory(prefix="backup-", dir=data) as place:
         links = Path(place)
         with closing(sqlite3.connect(data / DATABASE, timeout=WAIT_S, isolation_level=None)) as reader:
-            with _nobody_writes(data / DATABASE):
+            with closing(sqlite3.connect(data / DATABASE, timeout=WAIT_S, isolation_level=None)) as writer:
+                writer.execute("BEGIN IMMEDIATE")  # nobody else writes until it is closed
                 _link_blob_files(data / BLOBS, links)
                 reader.execute("BEGIN")
                 reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -105,28 +106,21 @@ def check_backup(folder: Path) -> BackupEntry:
     database = folder / DATABASE
     if not database.is_file():
         raise BackupRefused(f"no {DATABASE} in {folder}")
-    _check_database(database)
-    sizes = [_check_blob_file(path) for path in _list_blob_files(folder / BLOBS)]
+    try:
+        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+            (result,) = connection.execute("PRAGMA integrity_check").fetchone()
+    except sqlite3.DatabaseError as error:
+        raise BackupRefused(f"{database}: {error}") from error
+    if result != "ok":
+        raise BackupRefused(f"{database}: {result}")
+    sizes = []
+    for path in _list_blob_files(folder / BLOBS):
+        if blake3().update_mmap(path).hexdigest() != path.name:
+            raise BackupRefused(f"the blob {path.name} holds other bytes")
+        sizes.append(path.stat().st_size)
     keys = len(list((folder / KEYS).glob("*")))
     chain = local.is_chain_resumable(folder / CHAIN)
     return BackupEntry(len(sizes), sum(sizes), keys, database.stat().st_size, chain)
-
-
-def _check_database(path: Path) -> None:
-    try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-            (result,) = database.execute("PRAGMA integrity_check").fetchone()
-    except sqlite3.DatabaseError as error:
-        raise BackupRefused(f"{path}: {error}") from error
-    if result != "ok":
-        raise BackupRefused(f"{path}: {result}")
-
-
-def _check_blob_file(path: Path) -> int:
-    hasher = blake3().update_mmap(path)
-    if hasher.hexdigest() != path.name:
-        raise BackupRefused(f"the blob {path.name} holds other bytes")
-    return path.stat().st_size
 
 
 def _new_folder(path: Path) -> None:
@@ -134,16 +128,6 @@ def _new_folder(path: Path) -> None:
         raise BackupRefused(f"{path} is not empty: name a new folder")
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.chmod(0o700)
-
-
-@contextmanager
-def _nobody_writes(path: Path) -> Iterator[None]:
-    with closing(sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)) as writer:
-        writer.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        finally:
-            writer.execute("ROLLBACK")
 
 
 def _list_blob_files(root: Path) -> Iterator[Path]:

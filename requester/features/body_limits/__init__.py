@@ -36,7 +36,9 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         limit = min(self._limit, SHORT.get(scope["path"], self._limit))
-        body = _Body(receive, send, _parse_declared_length(scope), limit, self._seconds)
+        # the HTTP parser has validated it
+        declared = int(next((value for name, value in scope["headers"] if name == b"content-length"), 0))
+        body = _Body(receive, send, declared, limit, self._seconds)
         if not body.too_large:
             try:
                 await self._app(scope, body.receive, body.send)
@@ -84,11 +86,6 @@ class _Body:
     async def send(self, message: Message) -> None:
         if not (self.too_large or self.too_slow):
             await self._send(message)
-
-
-def _parse_declared_length(scope: Scope) -> int:
-    """Returns the length that the client declares, which the HTTP parser has validated; 0 without one."""
-    return int(next((value for name, value in scope["headers"] if name == b"content-length"), 0))
 
 
 class BodyLimitsFeature(Feature):

@@ -6,7 +6,6 @@ that it signs for) do not pass; nor do requests that cost the node more than a b
 
 import json
 import re
-from collections.abc import Sequence
 from typing import Any, Final
 
 import httpx
@@ -115,10 +114,6 @@ def encode_admitted(body: bytes) -> bytes | dict[str, Any]:
     requests = asked if isinstance(asked, list) else [asked]
     if not requests or not all(isinstance(one, dict) for one in requests):
         return UNREADABLE
-    return _find_refusal(requests) or encoded
-
-
-def _find_refusal(requests: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     if len(requests) > BATCH:
         return TOO_MANY
     logs = 0
@@ -131,7 +126,7 @@ def _find_refusal(requests: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
             return build_error(one.get("id"), -32602, "a batch has at most one eth_getLogs here: send them one by one")
         if method in CALLS and (fault := _find_call_fault(one.get("params"))):
             return build_error(one.get("id"), -32602, f"{method} {fault}")
-    return None
+    return encoded
 
 
 def _find_call_fault(params: Any) -> str:

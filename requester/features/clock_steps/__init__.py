@@ -40,42 +40,6 @@ AGES: Final = (Transaction.created_at, Transaction.sent_at)
 """Times by which a transaction is sent anew."""
 
 
-def _shift_jobs(work: Work, now: float) -> int:
-    """Moves jobs that were made after now back together, so that they stay in their order."""
-    latest = work.session.scalar(select(func.max(Job.created_at))) or now
-    if latest <= now + SLACK_S:
-        return 0
-    statement = update(Job).where(Job.created_at > now + SLACK_S)
-    return count_changed_rows(work, statement.values(created_at=Job.created_at - (latest - now)))
-
-
-def _bound_task_times(work: Work, task: Task, now: float) -> int:
-    offer = task.offer
-    uploads = task.state == TaskState.UPLOADING
-    longest = {
-        "created_at": now,
-        "patience_until": now + offer.lease_seconds + offer.wave_seconds,
-        "due_at": stragglers.compute_latest_end(now, offer.upload_seconds) if uploads else now + offer.wave_seconds,
-        "due_most": stragglers.compute_latest_end(now, offer.upload_seconds),
-        "window_opened": now,
-    }
-    changed = bound_row_times(task, longest)
-    leased = select(Replica).where(Replica.task_id == task.id, Replica.state == ReplicaState.LEASED)
-    return changed + sum(
-        bound_row_times(replica, {"lease_until": now + offer.lease_seconds}) for replica in work.session.scalars(leased)
-    )
-
-
-def _bound_claim_times(work: Work, now: float) -> int:
-    """Bounds the times until which auditors hold claims, by their tasks' offers."""
-    changed = 0
-    for kind in (table for feature in work.session.info["features"] for table in feature.claimed_tables):
-        claimed = select(kind, Task).join(Task, Task.id == kind.task_id).where(kind.claimed_until > now)
-        for row, task in work.session.execute(claimed):
-            changed += bound_row_times(row, {"claimed_until": now + task.offer.lease_seconds})
-    return changed
-
-
 @retry_on_conflict
 def mend_times(context: Context) -> None:
     """Brings back all times ahead of the clock, in a transaction of its own."""
@@ -106,12 +70,31 @@ class ClockStepsFeature(Feature):
         changed += shift_times(work, now, Replica.leased_at, Replica.lease_until, Replica.expected_at)
         for age in AGES:
             changed += shift_times(work, now, age)
-        changed += _shift_jobs(work, now)
+        # jobs that were made after `now` move back together, so that they stay in their order
+        latest = work.session.scalar(select(func.max(Job.created_at))) or now
+        if latest > now + SLACK_S:
+            ahead = update(Job).where(Job.created_at > now + SLACK_S)
+            changed += count_changed_rows(work, ahead.values(created_at=Job.created_at - (latest - now)))
         changed += set_at_most(work, Worker.asking_until, now + LIVE_S)
         changed += set_at_most(work, Account.rests_until, now + LONGEST_REST_S)
         changed += set_at_most(work, LeaderLease.until, now + LONGEST_DUTY_S, LeaderLease.holder != "")
-        changed += sum(
-            _bound_task_times(work, task, now)
-            for task in work.session.scalars(select(Task).where(Task.state.in_(RUNS)))
-        )
-        return changed + _bound_claim_times(work, now)
+        for task in work.session.scalars(select(Task).where(Task.state.in_(RUNS))):
+            offer = task.offer
+            latest_upload = stragglers.compute_latest_end(now, offer.upload_seconds)
+            longest = {
+                "created_at": now,
+                "patience_until": now + offer.lease_seconds + offer.wave_seconds,
+                "due_at": latest_upload if task.state == TaskState.UPLOADING else now + offer.wave_seconds,
+                "due_most": latest_upload,
+                "window_opened": now,
+            }
+            changed += bound_row_times(task, longest)
+            leased = select(Replica).where(Replica.task_id == task.id, Replica.state == ReplicaState.LEASED)
+            for replica in work.session.scalars(leased):
+                changed += bound_row_times(replica, {"lease_until": now + offer.lease_seconds})
+        # auditors hold claims as long as their tasks' offers allow
+        for kind in (table for feature in work.session.info["features"] for table in feature.claimed_tables):
+            claimed = select(kind, Task).join(Task, Task.id == kind.task_id).where(kind.claimed_until > now)
+            for row, task in work.session.execute(claimed):
+                changed += bound_row_times(row, {"claimed_until": now + task.offer.lease_seconds})
+        return changed

@@ -64,7 +64,13 @@ def get_coverage(
     cursor: Cursor = None,
 ) -> CoverageView:
     books = read_books(context, request, who, source, job_id)
-    shown = range(len(books.names))[_first_place(cursor) :][:limit]
+    first = 0
+    if cursor is not None:
+        (last,) = decode_cursor(cursor, 1)
+        if not isinstance(last, int) or last < 0:
+            raise HTTPException(422, NOT_OURS)
+        first = last + 1
+    shown = range(len(books.names))[first:][:limit]
     items = [
         PartitionCoverage(name=books.names[n], rows=books.rows[n], tasks=books.tasks.get(n, 0), uses=books.uses[n])
         for n in shown
@@ -92,15 +98,6 @@ def counts_view(covered: Covered | None) -> CoverageCounts | None:
     if covered is None:
         return None
     return CoverageCounts(used=covered.used, late=covered.late, waiting=covered.waiting)
-
-
-def _first_place(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    (last,) = decode_cursor(cursor, 1)
-    if not isinstance(last, int) or last < 0:
-        raise HTTPException(422, NOT_OURS)
-    return last + 1
 
 
 def _count_books(context: Context, reader: RowReader, job: Job) -> Books:

@@ -6,7 +6,6 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, bindparam, case, func, select
 
-from gradmarket.market.job import JobSpec
 from requester.store import jobs, tasks
 from requester.store.tables import Job, Task
 from requester.store.work import RowReader
@@ -44,15 +43,12 @@ def count_by_partition(reader: RowReader, job: Job, partitions: int) -> dict[int
     """Returns how many tasks in updates had their rows of each training partition, by its number."""
     if not partitions:  # a private job's rows are its holders'
         return {}
-    number = (_build_place_column(jobs.load_spec(job)) % partitions).label("number")
+    spec = jobs.load_spec(job)
+    place: ColumnElement[int] = Task.index + spec.tasks_before  # JobSpec.place of a task
+    if not spec.by_epochs:
+        stages = reversed(spec.sizes.stages)
+        before = [(Task.round >= one.first, one.before + (Task.round - one.first) * one.tasks) for one in stages]
+        place = case(*before) + place
+    number = (place % partitions).label("number")
     rows = select(number, func.count()).where(Task.job_id == job.id, Task.used).group_by(number)
     return {int(index): count for index, count in reader.session.execute(rows)}
-
-
-def _build_place_column(spec: JobSpec) -> ColumnElement[int]:
-    """Returns JobSpec.place of a task, in SQL."""
-    if spec.by_epochs:
-        return Task.index.expression + spec.tasks_before
-    stages = reversed(spec.sizes.stages)
-    before = [(Task.round >= one.first, one.before + (Task.round - one.first) * one.tasks) for one in stages]
-    return case(*before) + Task.index + spec.tasks_before

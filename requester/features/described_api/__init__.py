@@ -1,7 +1,7 @@
 """Corrects the OpenAPI document: errors are problem details with their media type, on every route that returns them."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -21,17 +21,8 @@ UNUSED = ("HTTPValidationError", "ValidationError")
 
 def install_openapi(app: FastAPI) -> None:
     """Replaces FastAPI's own route, which serializes the document anew for every request."""
-    app.openapi = _correct_openapi(app, app.openapi)  # type: ignore[method-assign]
-    app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") != app.openapi_url]
-    written = cache(lambda: json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode())
+    described = app.openapi
 
-    async def write(_request: Request) -> Response:
-        return Response(written(), media_type="application/json")
-
-    app.add_route(str(app.openapi_url), write, include_in_schema=False)
-
-
-def _correct_openapi(app: FastAPI, described: Callable[[], Json]) -> Callable[[], Json]:
     def openapi() -> Json:
         if app.openapi_schema is None:
             document = described()
@@ -42,7 +33,14 @@ def _correct_openapi(app: FastAPI, described: Callable[[], Json]) -> Callable[[]
             describe_fields(document["components"]["schemas"])
         return app.openapi_schema or {}
 
-    return openapi
+    app.openapi = openapi  # type: ignore[method-assign]
+    app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") != app.openapi_url]
+    written = cache(lambda: json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode())
+
+    async def write(_request: Request) -> Response:
+        return Response(written(), media_type="application/json")
+
+    app.add_route(str(app.openapi_url), write, include_in_schema=False)
 
 
 def list_operations(document: Json) -> Iterator[Json]:
@@ -56,15 +54,10 @@ def _correct_operation(operation: Json) -> None:
             response = {"description": answer["description"], "content": {"application/json": {"schema": PROBLEM}}}
             operation["responses"].setdefault(str(status), response)
     for status, answer in operation["responses"].items():
-        content = answer.get("content", {})
-        if status >= "400" and _is_problem(content.get("application/json", {})):
+        schema = answer.get("content", {}).get("application/json", {}).get("schema", {})
+        if status >= "400" and str(schema.get("$ref", "")).rpartition("/")[2] in ("ProblemDetails", *UNUSED):
             answer["content"] = {MEDIA_TYPE: {"schema": PROBLEM}}
             answer["description"] = answer["description"].replace("Validation Error", "Unprocessable Content")
-
-
-def _is_problem(media: Json) -> bool:
-    named = str(media.get("schema", {}).get("$ref", "")).rpartition("/")[2]
-    return named in ("ProblemDetails", *UNUSED)
 
 
 class DescribedApiFeature(Feature):

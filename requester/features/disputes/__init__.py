@@ -21,7 +21,6 @@ from requester.api.streams import consume_stream
 from requester.context import Context
 from requester.feature import Feature
 from requester.features.disputes import hearing_exchange, hearing_rows, hearings
-from requester.features.disputes.hearing_rows import TaskHearing
 from requester.features.disputes.hearings import hearing_topic
 from requester.features.log import leaf_rows
 from requester.notifier import rung_within
@@ -147,13 +146,6 @@ async def _take_answer(
             return await run_in_threadpool(hearing_exchange.store_answer, *given)
 
 
-def _is_shown(reader: RowReader, row: TaskHearing) -> bool:
-    """Returns whether anybody may see the hearing; a logged one is seen also where its audit was opened again."""
-    if hearing_rows.is_open(reader, row.task_id, row.run):
-        return True
-    return leaf_rows.find_leaf(reader, row.job_id, LeafKind.HEARING, f"{row.task_id}/{row.number}") is not None
-
-
 class HearingsFeature(Feature):
     name = "disputes"
     needs = ("log", "row_checks")
@@ -182,5 +174,11 @@ class HearingsFeature(Feature):
         return "; ".join(f"a referee hears {who} whose answers to {what} differ" for who, what in heard)
 
     def describe_task(self, reader: RowReader, row: Task) -> Mapping[str, object]:
-        heard = [each for each in hearing_rows.list_hearings(reader, row.id) if _is_shown(reader, each)]
+        # where an audit was opened again, only logged hearings are shown
+        heard = [
+            each
+            for each in hearing_rows.list_hearings(reader, row.id)
+            if hearing_rows.is_open(reader, each.task_id, each.run)
+            or leaf_rows.find_leaf(reader, each.job_id, LeafKind.HEARING, f"{each.task_id}/{each.number}") is not None
+        ]
         return {"hearings": [each.publish() for each in heard]} if heard else {}

@@ -43,7 +43,7 @@ from requester.features.disputes.hearing_rows import HearingValue, TaskHearing
 from requester.features.disputes.hearings import TOPIC, find_party
 from requester.store.locks import lock_row
 from requester.store.tables import Replica, Task
-from requester.store.work import RowReader, Work
+from requester.store.work import RowReader
 
 Statement = HearingAnswer | AuditorStatement
 LATE: Final = "the answer is late"
@@ -75,17 +75,17 @@ def list_asked_questions(context: Context, worker: Address) -> HearingQuestions:
 def list_auditor_questions(context: Context, operator: str, signer: Address) -> AuditorQuestions:
     with context.reading() as reader:
         rows = _list_asked(reader, signer, operator, of_auditors=True)
-        return AuditorQuestions(questions=tuple(_build_auditor_question(context, reader, row) for row in rows))
-
-
-def _build_auditor_question(context: Context, reader: RowReader, row: TaskHearing) -> AuditorQuestion:
-    return AuditorQuestion(
-        job=JobId(row.job_id),
-        task=TaskId(row.task_id),
-        offer=OfferFields.of(reader.get_one(Task, row.task_id).offer),
-        referee=context.signer_address,
-        **_put(row),
-    )
+        questions = (
+            AuditorQuestion(
+                job=JobId(row.job_id),
+                task=TaskId(row.task_id),
+                offer=OfferFields.of(reader.get_one(Task, row.task_id).offer),
+                referee=context.signer_address,
+                **_put(row),
+            )
+            for row in rows
+        )
+        return AuditorQuestions(questions=tuple(questions))
 
 
 def _put(row: TaskHearing) -> dict[str, Any]:
@@ -112,7 +112,11 @@ def admit_answer(context: Context, caller: str, statement: Statement) -> Hearing
 
 def _find_question(context: Context, reader: RowReader, caller: str, statement: Statement, at: float) -> TaskHearing:
     rows = _list_asked(reader, statement.side, caller, isinstance(statement, AuditorStatement))
-    row = next((row for row in rows if _is_about(reader, row, statement)), None)
+    if isinstance(statement, AuditorStatement):
+        about = (row for row in rows if row.task_id == statement.task)
+    else:
+        about = (row for row in rows if statement.replica in _list_replicas(reader, row, statement.side))
+    row = next(about, None)
     if row is None or statement.number != len(row.questions) - 1:
         raise NotFound(NOT_ASKED)
     if at > row.find_ends()[statement.side]:
@@ -130,12 +134,6 @@ def _check_signed(context: Context, statement: Statement, asked: AskedInHearing,
 def _name_dispute(reader: RowReader, row: TaskHearing) -> Hash:
     roots = hash_of(row.one_root), hash_of(row.other_root)
     return name_dispute(reader.get_one(Task, row.task_id).offer_digest, row.sides, roots)
-
-
-def _is_about(reader: RowReader, row: TaskHearing, statement: Statement) -> bool:
-    if isinstance(statement, AuditorStatement):
-        return row.task_id == statement.task
-    return statement.replica in _list_replicas(reader, row, statement.side)
 
 
 def _list_replicas(reader: RowReader, row: TaskHearing, worker: Address) -> Sequence[str]:
@@ -170,7 +168,22 @@ def store_answer(
         wanted = find_party(work, row.run).load_answers(work, task, row.run)
         if not wanted or statement.side in row.answered:
             raise Conflict("it was answered already")
-        taken = _write_answer(work, row, statement, body, size, int(at))
+        inline = body is not None and size <= MOST_SAID
+        taken = SaidInHearing(
+            side=statement.side,
+            said=statement.said,
+            signature=statement.signature,
+            size=size,
+            at=int(at),
+            body="0x" + bytes(body).hex() if body is not None and inline else None,
+        )
+        asked = row.open
+        answered = asked.model_copy(update={"answers": (*asked.answers, taken)})
+        row.questions = [*row.questions[:-1], answered.model_dump(mode="json")]
+        row.due_at = row.find_due()
+        if body is not None and not inline:
+            key = {"task_id": row.task_id, "number": row.number, "question": statement.number, "side": statement.side}
+            work.add(HearingValue(**key, body=bytes(body)))
         receipt = _acknowledge(context, work, row, statement.number, taken)
         work.notify(TOPIC)  # also for the hearings in which this side's next question waits
     return receipt
@@ -193,42 +206,17 @@ def find_receipt(context: Context, statement: Statement) -> HearingReceipt | Non
     Raises SignatureRefused where its side did not sign it.
     """
     with context.reading() as reader:
-        for row in _list_own_hearings(reader, statement):
+        task_id: str | None
+        if isinstance(statement, AuditorStatement):
+            task_id, of_auditors = statement.task, True
+        else:
+            replica = reader.get(Replica, statement.replica)
+            task_id, of_auditors = None if replica is None else replica.task_id, False
+        rows = () if task_id is None else hearing_rows.list_hearings(reader, task_id)
+        for row in reversed([row for row in rows if (row.run is not None) == of_auditors]):
             for put in row.publish().questions[statement.number : statement.number + 1]:
                 taken = {(one.side, one.said): one for one in put.answers}.get((statement.side, statement.said))
                 if taken is not None:
                     _check_signed(context, statement, put, _name_dispute(reader, row))
                     return _acknowledge(context, reader, row, statement.number, taken)
     return None
-
-
-def _list_own_hearings(reader: RowReader, statement: Statement) -> list[TaskHearing]:
-    """Returns those of the task's workers, or auditors, that the statement may be of, the newest first."""
-    if isinstance(statement, AuditorStatement):
-        rows = hearing_rows.list_hearings(reader, statement.task)
-        return [row for row in reversed(rows) if row.run is not None]
-    replica = reader.get(Replica, statement.replica)
-    rows = () if replica is None else hearing_rows.list_hearings(reader, replica.task_id)
-    return [row for row in reversed(rows) if row.run is None]
-
-
-def _write_answer(
-    work: Work, row: TaskHearing, statement: Statement, body: Bytes | None, size: int, at: int
-) -> SaidInHearing:
-    inline = body is not None and size <= MOST_SAID
-    shown = SaidInHearing(
-        side=statement.side,
-        said=statement.said,
-        signature=statement.signature,
-        size=size,
-        at=at,
-        body="0x" + bytes(body).hex() if body is not None and inline else None,
-    )
-    asked = row.open
-    answered = asked.model_copy(update={"answers": (*asked.answers, shown)})
-    row.questions = [*row.questions[:-1], answered.model_dump(mode="json")]
-    row.due_at = row.find_due()
-    if body is not None and not inline:
-        key = {"task_id": row.task_id, "number": row.number, "question": statement.number, "side": statement.side}
-        work.add(HearingValue(**key, body=bytes(body)))
-    return shown

@@ -236,10 +236,6 @@ def _is_leaf_open(reader: RowReader, about: str, fields: Sequence[Any]) -> bool:
     return is_open(reader, about.rpartition("/")[0], fields[_RUN])
 
 
-def _encode_ruling(offer: Hash, one: Address, other: Address, run: int | None, ruling: dict[str, Any]) -> bytes:
-    return job_log.encode_ruling(offer, one, other, run, SignedRuling.model_validate(ruling).signature)
-
-
 def _encode_answers(
     offer: Hash, one: Address, other: Address, run: int | None, questions: list[dict[str, Any]]
 ) -> bytes:
@@ -274,7 +270,9 @@ RULINGS: Final = LogRecords(
     _ABOUT,
     (*_HEARD, TaskHearing.ruling),
     lambda job: (Task.id == TaskHearing.task_id, TaskHearing.job_id == job, TaskHearing.due_at.is_(None)),
-    _encode_ruling,
+    lambda offer, one, other, run, ruling: job_log.encode_ruling(
+        offer, one, other, run, SignedRuling.model_validate(ruling).signature
+    ),
     _ORDER,
     _is_leaf_open,
 )

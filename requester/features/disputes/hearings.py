@@ -78,7 +78,20 @@ def run(context: Context, task_id: str) -> float | None:
     with context.reading() as reader:
         scene = _load_scene(context, reader, task_id)
     if scene is None:
-        return _abandon(context, task_id)
+        # nobody waits for a ruling any more: the dispute ends with nobody wrong
+        with context.begin() as work:
+            hand = in_hand.lock_task_if_free(work, task_id)
+            if hand is None:
+                return context.settings.sweep_s
+            run = work.get_one(DisputeUnderWay, task_id).run
+            if find_party(work, run).load_answers(work, hand.task, run):
+                return None
+            hearing_rows.end_dispute(work, task_id)
+            for row in hearing_rows.list_hearings(work, task_id):
+                if row.ruling is None:
+                    ruling = _sign_ruling(context, hand.task.offer_digest, row.publish(), frozenset(), None, OVER)
+                    _write_ruling(context, work, hand, row, ruling)
+        return None
     sides = refereed.choose_sides(scene.answers, scene.heard) if scene.open is None else scene.open.sides
     if sides is None:
         # no two answers that stand are left to be heard
@@ -126,23 +139,6 @@ def _find_hold_s(context: Context, scene: _Scene, sides: tuple[Address, Address]
 
 def _find_answer_s(offer: Offer) -> int:
     return max(HEARING_S, offer.lease_seconds + offer.upload_seconds)
-
-
-def _abandon(context: Context, task_id: str) -> float | None:
-    """Ends a dispute whose ruling nobody waits for any more, with nobody wrong."""
-    with context.begin() as work:
-        hand = in_hand.lock_task_if_free(work, task_id)
-        if hand is None:
-            return context.settings.sweep_s
-        run = work.get_one(DisputeUnderWay, task_id).run
-        if find_party(work, run).load_answers(work, hand.task, run):
-            return None
-        hearing_rows.end_dispute(work, task_id)
-        for row in hearing_rows.list_hearings(work, task_id):
-            if row.ruling is None:
-                ruling = _sign_ruling(context, hand.task.offer_digest, row.publish(), frozenset(), None, OVER)
-                _write_ruling(context, work, hand, row, ruling)
-    return None
 
 
 def find_party(reader: RowReader, run: int | None) -> HearingParty:
@@ -304,8 +300,16 @@ def _move_referee(referee: Referee, here: RefereeCourse, put: int, clock: Callab
 
     Raises Refused where the clock was ahead when it was put.
     """
-    if not referee.is_decided() and referee.operation is not None:
-        _compute_operation(here, referee, referee.operation)
+    if not referee.is_decided() and (leaf := referee.operation) is not None:
+        try:
+            here.check_computable(referee.subject)
+        except Refused as error:
+            if referee.terms.across:
+                referee.decide_across(dict.fromkeys(referee.terms.sides))
+            else:
+                referee.decide(None, error.detail)
+        else:
+            judge_operation(referee, leaf, here.course.redo, here.course.judge)
     elif referee.open_question.number < put:
         referee.expire(ceil(clock() - hearing_rows.find_queue_s(referee.question.asked)))
     now = clock()  # read after the computation, whose time is no side's
@@ -336,18 +340,6 @@ def _renew_question(context: Context, task_id: str) -> None:
             digest = Question(row.open.asked, row.open.level, row.open.place).digest(dispute, number)
             signature = context.sign(DisputeQuestion(dispute, number, digest, until))
             hearing_rows.put_off(row, until, signature)
-
-
-def _compute_operation(here: RefereeCourse, referee: Referee, leaf: int) -> None:
-    try:
-        here.check_computable(referee.subject)
-    except Refused as error:
-        if referee.terms.across:
-            referee.decide_across(dict.fromkeys(referee.terms.sides))
-        else:
-            referee.decide(None, error.detail)
-        return
-    judge_operation(referee, leaf, here.course.redo, here.course.judge)
 
 
 def _write_question(work: Work, row: TaskHearing, asked: AskedInHearing, most: int) -> None:

@@ -1,15 +1,14 @@
 """The referee's own child: knows a task's operations by its document, and computes one of them."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.job import Publication
 from gradmarket.market.manifest import parse_manifest
 from gradmarket.market.messages import Offer
@@ -83,26 +82,16 @@ def open_referee_course(
         if runner.current != publication.document:
             runner.load(context.blobs.read(publication.document))
         state = load_parameter_arrays(context, digest_of(offer.parameters))
-        rows, batch, has_rows = _load_rows(context, publication, offer)
-        step = publication.spec.step_in(offer.round)
-        inputs = TaskInputs(rows, state, batch, offer.seed, step, publication.spec.uplink.codec)
-        yield RefereeCourse(TracedCourse(runner, inputs), has_rows)
-
-
-def _load_rows(
-    context: Context, publication: Publication, offer: Offer
-) -> tuple[Sequence[int], Mapping[str, np.ndarray], bool]:
-    """Returns the numbers of the task's rows, and the rows; zeros in their place where they are stored elsewhere."""
-    manifest, spec = parse_manifest(context.blobs.read(publication.manifest)), publication.spec
-    partition = partition_of(manifest, spec, spec.place(offer.round, offer.task))
-    rows = task_rows(manifest, spec, offer.round, offer.task)
-    reader = context.modelling.find_part(PartitionRows)
-    here = partition.link.startswith(OURS) and reader.may_read_partition(manifest, partition)
-    if here:
-        try:
-            arrays: Arrays = reader.held_out(context.blobs, manifest, partition)
-            return rows, {name: np.ascontiguousarray(array[rows]) for name, array in arrays.items()}, True
-        except NotFound:
-            pass
-    expected = manifest.batch(len(rows))
-    return rows, {name: np.zeros(shape, dtype) for name, (shape, dtype) in expected.items()}, False
+        manifest, spec = parse_manifest(context.blobs.read(publication.manifest)), publication.spec
+        partition = partition_of(manifest, spec, spec.place(offer.round, offer.task))
+        rows = task_rows(manifest, spec, offer.round, offer.task)
+        reader, arrays = context.modelling.find_part(PartitionRows), None
+        if partition.link.startswith(OURS) and reader.may_read_partition(manifest, partition):
+            with suppress(NotFound):
+                arrays = reader.held_out(context.blobs, manifest, partition)
+        if arrays is None:  # zeros in place of rows that are stored elsewhere
+            batch = {name: np.zeros(shape, dtype) for name, (shape, dtype) in manifest.batch(len(rows)).items()}
+        else:
+            batch = {name: np.ascontiguousarray(array[rows]) for name, array in arrays.items()}
+        inputs = TaskInputs(rows, state, batch, offer.seed, spec.step_in(offer.round), spec.uplink.codec)
+        yield RefereeCourse(TracedCourse(runner, inputs), has_rows=arrays is not None)

@@ -53,25 +53,18 @@ def store_leans(
 ) -> None:
     """Stores the operators' sums after this round's merge.
 
-    `rows`: all stored sums of the job; those of later merges, which were taken back, and needless older ones are
-    deleted. No round before `first` is rewound.
+    `rows`: all stored sums of the job; those of later merges, which were taken back, are deleted. So are those from
+    before round `first` except each operator's newest, since no round before `first` is rewound.
     """
     earlier = [row for row in rows if row.round < number and row.operator in leans]
-    for row in (*_list_needless_rows(earlier, first), *(row for row in rows if row.round >= number)):
+    settled = {row.operator: row for row in earlier if row.round < first}
+    needless = [row for row in earlier if row.round < first and row is not settled[row.operator]]
+    for row in (*needless, *(row for row in rows if row.round >= number)):
         work.session.delete(row)
     for operator, lean in leans.items():
         total = lean.total.astype(NUMBERS).tobytes()
         kept = {"operator": operator, "total": total, "squares": lean.squares, "rounds": lean.rounds}
         work.add(Lean(job_id=job_id, round=number, **kept))
-
-
-def _list_needless_rows(rows: Sequence[Lean], first: int) -> Iterable[Lean]:
-    """Yields the rows from before round `first`, except each operator's newest.
-
-    No round before `first` is rewound, so only the newest is needed.
-    """
-    settled = {row.operator: row for row in rows if row.round < first}
-    return (row for row in rows if row.round < first and row is not settled[row.operator])
 
 
 def newest_drifts(reader: RowReader) -> Sequence[tuple[str, dict[str, Any]]]:

@@ -4,7 +4,7 @@ Metrics are checked before the job is paid for, so that no rule waits for one th
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from gradmarket.market.errors import JobRefused, OutOfMemory, Refused, RunnerFailed, RunnerTimeout
@@ -63,7 +63,13 @@ def check_metrics(context: Context, publication: Publication, manifest: Manifest
     sums = parse_document(context.blobs.read(publication.evaluation or publication.document)).metrics
     whole = () if publication.metrics is None else parse_document(context.blobs.read(publication.metrics)).metrics
     known: list[str] = [metric_names.LOSS, *sorted({*sums, *whole})]
-    for field, name in _list_named_metrics(spec):
+    # the metrics that the job names, with their fields; the default of `evaluation.metric` counts as unnamed
+    named = [("evaluation.metrics", name) for name in spec.evaluation.metrics]
+    if spec.evaluation.metric != Evaluation.model_fields["metric"].default:
+        named.insert(0, ("evaluation.metric", spec.evaluation.metric))
+    rules = ((place, one) for place, one in enumerate(spec.stop) if isinstance(one, StopAtMetric | StopAtPatience))
+    named += [(f"stop.{place}.metric", rule.metric) for place, rule in rules]
+    for field, name in named:
         if name not in known:
             raise JobRefused(
                 field, f"nothing measures {name!r}; measured are {', '.join(known)}; {_remedy(spec, name)}"
@@ -84,17 +90,6 @@ def check_metrics(context: Context, publication: Publication, manifest: Manifest
     if undefined := [name for name in spec.evaluation.metrics if name not in measured]:
         absent = f"{undefined[0]} is not defined on the rows of {partition.name}: do they have every class?"
         raise JobRefused("evaluation.metrics", absent)
-
-
-def _list_named_metrics(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    """Yields each metric that the job names, with its field; the default of `evaluation.metric` counts as unnamed."""
-    if spec.evaluation is not None and spec.evaluation.metric != Evaluation.model_fields["metric"].default:
-        yield "evaluation.metric", spec.evaluation.metric
-    for name in spec.evaluation.metrics if spec.evaluation else ():
-        yield "evaluation.metrics", name
-    for place, rule in enumerate(spec.stop):
-        if isinstance(rule, StopAtMetric | StopAtPatience):
-            yield f"stop.{place}.metric", rule.metric
 
 
 def _remedy(spec: JobSpec, name: str) -> str:

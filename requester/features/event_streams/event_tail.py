@@ -144,14 +144,14 @@ class EventTails:
 
     def _load_events(self, job_id: str, last: int) -> tuple[list[TailItem], bool]:
         with self._context.reading() as reader:
-            batch = [_build_tail_item(*row) for row in load_events_after(reader, job_id, last, AT_ONCE)]
+            rows = load_events_after(reader, job_id, last, AT_ONCE)
+            told = ((number, kind, json.dumps({**body, "at": format_time(at)})) for number, kind, body, at in rows)
+            batch = [
+                TailItem(number, ServerSentEvent(data, event=kind, id=str(number)).encode())
+                for number, kind, data in told
+            ]
             over = has_ended(reader, job_id) and len(batch) < AT_ONCE
         return batch, over
-
-
-def _build_tail_item(number: int, kind: str, body: dict[str, Any], at: float) -> TailItem:
-    data = json.dumps({**body, "at": format_time(at)})
-    return TailItem(number, ServerSentEvent(data, event=kind, id=str(number)).encode())
 
 
 def find_newest_event_number(reader: RowReader, job_id: str) -> int:

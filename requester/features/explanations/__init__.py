@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Final
 
 from sqlalchemy import bindparam, exists, func, select
@@ -49,7 +48,6 @@ WAITING_PAY: Final = (
     "The pay for {} gradients of {} waits until audits score enough of their operators' answers: it is promised to "
     "those that the scores clear, and dropped where they convict."
 )
-FIRST: Final = itemgetter(0)
 IDLE_S: Final = 30.0
 """Seconds without a lease or commitment after which a task that nobody asks for, with all workers idle, is reported."""
 MOST_JOBS: Final = 16
@@ -154,12 +152,18 @@ def describe_lack(reader: RowReader, job: Job, task: Task, mixable: assignment.M
     names = [name for name, _ in present]
     servable = audited_classes.list_servable_classes(reader, job, now)
     unserved = servable is not None and bool(names) and servable.isdisjoint(names)
-    if unserved and (unchecked := _describe_unchecked(reader, job, task, present, now)):
-        return unchecked
+    plain = spec.unaudited_plan
+    if unserved and job.determinism_class is None:
+        lack = audited_classes.describe_lack(reader, job, now)
+        wait_s = audited_classes.compute_wait_for_audited(reader, job, servable or frozenset())
+        left_s = task.created_at + wait_s - now
+        if plain is None or left_s > 0:
+            unchecked = lack or UNCHECKED.format(Counter(names).most_common(1)[0][0])
+            return unchecked if plain is None else unchecked + VOTED.format(left_s, plain.first_wave)
     # how many separate workers a task begins with; in a job that settled on a class, at least
     least = spec.plan().first_wave
-    if unserved and spec.unaudited_plan is not None:
-        least = spec.unaudited_plan.first_wave
+    if unserved and plain is not None:
+        least = plain.first_wave
     elif job.determinism_class is not None:
         least = min(least, spec.plan(BEST).first_wave)
     if have < least and (absence := answer_kind_of(reader, job).describe_absence(reader, job)):
@@ -177,19 +181,6 @@ def describe_lack(reader: RowReader, job: Job, task: Task, mixable: assignment.M
             )
         )
     return ""
-
-
-def _describe_unchecked(
-    reader: RowReader, job: Job, task: Task, present: Sequence[tuple[str, object]], now: float
-) -> str:
-    """Returns which auditor the job waits for; empty where it does not, or no longer."""
-    plain, lack = jobs.load_spec(job).unaudited_plan, audited_classes.describe_lack(reader, job, now)
-    there = audited_classes.list_servable_classes(reader, job, now)
-    wait = task.created_at + audited_classes.compute_wait_for_audited(reader, job, there or frozenset()) - now
-    if job.determinism_class is not None or (plain is not None and wait <= 0):
-        return ""
-    unchecked = lack or UNCHECKED.format(Counter(map(FIRST, present)).most_common(1)[0][0])
-    return unchecked if plain is None else unchecked + VOTED.format(wait, plain.first_wave)
 
 
 def _describe_bounded_vote(reader: RowReader, job: Job, now: float) -> str:
