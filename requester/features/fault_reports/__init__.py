@@ -37,7 +37,16 @@ def pause_faulty_job(context: Context, work: Work, hand: TaskInHand, in_vain: bo
     reported = [claim for _replica, claim in claims]
     if not fault_reports.find_shared_claims(reported, quorum, separation, NOBODY):
         return False
-    left = NOBODY if in_vain else _count_possible_reporters(context, work, hand)
+    left = NOBODY
+    if not in_vain:  # those that could soon be asked may report it too
+        now = context.clock()
+        opening = progress.opening_for(
+            hand.job, hand.task, hand.replicas, ballots.list_mixable_classes(work, hand.job, now)
+        )
+        candidates = progress.candidates_of(work, hand.job, workers.list_live_workers(work, now), now)
+        others = {one.party.worker for one in candidates if assignment.why_not(one, opening) in SOON}
+        known = list_accepted_workers(work, others)
+        left = Left(len(known), len(others - known))
     shared = fault_reports.find_shared_claims(reported, quorum, separation, left)
     if not shared:
         return False
@@ -79,17 +88,6 @@ def _list_claims(reader: RowReader, hand: TaskInHand) -> list[tuple[Replica, Fau
         if replica.fault is not None
         and disproved.isdisjoint(assignment.list_answerable_keys([workers.build_party(replica)]))
     ]
-
-
-def _count_possible_reporters(context: Context, reader: RowReader, hand: TaskInHand) -> Left:
-    now = context.clock()
-    alive = workers.list_live_workers(reader, now)
-    mixable = ballots.list_mixable_classes(reader, hand.job, now)
-    opening = progress.opening_for(hand.job, hand.task, hand.replicas, mixable)
-    candidates = progress.candidates_of(reader, hand.job, alive, now)
-    parties = [candidate.party for candidate in candidates if assignment.why_not(candidate, opening) in SOON]
-    known = list_accepted_workers(reader, {party.worker for party in parties})
-    return Left(sum(party.worker in known for party in parties), sum(party.worker not in known for party in parties))
 
 
 def list_accepted_workers(reader: RowReader, addresses: Collection[str]) -> set[str]:

@@ -3,9 +3,8 @@
 import threading
 import time
 from collections.abc import Mapping
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from starlette.datastructures import State
 
@@ -51,11 +50,6 @@ class Probe:
         }
 
 
-async def _get_probe(request: Request) -> Probe:
-    probe: Probe = request.app.state.probe
-    return probe
-
-
 @router.get("/v1/health", operation_id="get_health", summary="The process answers")
 async def get_health() -> Health:
     return Health(status="ok")
@@ -68,7 +62,8 @@ async def get_health() -> Health:
     responses={503: {"model": Readiness}},
     summary="It can work",
 )
-def ready(probe: Annotated[Probe, Depends(_get_probe)]) -> JSONResponse:
+def ready(request: Request) -> JSONResponse:
+    probe: Probe = request.app.state.probe
     troubles = probe.look()
     sound = not any(troubles.values())
     parts = {name: trouble or "ok" for name, trouble in troubles.items()}

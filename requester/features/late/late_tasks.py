@@ -62,13 +62,12 @@ def compute_grace_seconds_left(reader: RowReader, job: Job, row: Round, now: flo
         return 0.0
     enough_at = max(row.opened_at, times[spec.tasks_needed - 1] or 0.0)
     usual = compute_pace(paces.of_job(reader, job.id, row.number).of_class())
-    ends = [end - enough_at for end in _list_expected_times(reader, row, enough_at)]
-    return max(0.0, enough_at + grace_s(ends, usual, spec.deadlines.wave_s) - now)
-
-
-def _list_expected_times(reader: RowReader, row: Round, now: float) -> list[float]:
-    """Returns when each answer that the round may still get is expected; `now` for those that are committed."""
+    # when each answer that the round may still get is expected; committed ones are here
     waiting = Task.state.in_(merges.UNACCEPTED), Replica.state.in_(IN_FLIGHT)
     replicas = select(Replica.state, Replica.expected_at, Replica.lease_until).join(Task, Task.id == Replica.task_id)
     rows = reader.session.execute(replicas.where(*merges.merged_in(row.job_id, row.number), *waiting))
-    return [(expected or until) if state == ReplicaState.LEASED else now for state, expected, until in rows]
+    times_expected = (
+        (expected or until) if state == ReplicaState.LEASED else enough_at for state, expected, until in rows
+    )
+    ends = [end - enough_at for end in times_expected]
+    return max(0.0, enough_at + grace_s(ends, usual, spec.deadlines.wave_s) - now)

@@ -35,8 +35,11 @@ async def ledger(request: Request, job_id: JobPath, cursor: Cursor = None, limit
     if cursor is None:
         statement, start = await statements.newest(job_id, source), 0
     else:
-        place, start = _parse_ledger_cursor(JobId(job_id), cursor)
-        statement = await statements.at(place, source)
+        match decode_cursor(cursor, 3):
+            case [int(through), int(block), int(start)] if through >= 0 and start >= 0 and block >= -1:
+                statement = await statements.at(QueuePlace(JobId(job_id), through, block), source)
+            case _:
+                raise HTTPException(422, NOT_OURS)
     body = await run_in_threadpool(_build_ledger_page, statement, start, limit, cursor is None)
     return Response(body, media_type="application/json")
 
@@ -70,13 +73,6 @@ def build_entry_view(move: LedgerEntry, unit: str) -> EntryView:
         tx=cause.tx,
         block=cause.block,
     )
-
-
-def _parse_ledger_cursor(job: JobId, cursor: str) -> tuple[QueuePlace, int]:
-    match decode_cursor(cursor, 3):
-        case [int(through), int(block), int(start)] if through >= 0 and start >= 0 and block >= -1:
-            return QueuePlace(job, through, block), start
-    raise HTTPException(422, NOT_OURS)
 
 
 class LedgerFeature(Feature):

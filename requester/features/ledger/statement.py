@@ -46,20 +46,30 @@ def load_promises(reader: RowReader, job: Job, through: int | None = None) -> Pr
 
     Pass the `through` of an earlier result, so that a list read in pages is one list.
     """
-    last = through if through is not None else _find_last_earned_id(reader, job.id)
+    last = through
+    if last is None:
+        last = reader.session.scalar(select(func.max(Earned.id)).where(Earned.job_id == job.id)) or 0
     known = (Earned.job_id == job.id, Earned.id <= last)
     rows = select(Earned, Batch.number).outerjoin(Batch, Batch.id == Earned.batch_id).where(*known)
     kept = [
         one for one in reader.session.execute(rows.order_by(Earned.id)).all() if not (one[0].waits and one[0].revoked)
     ]
-    earned = [_build_earned_entry(row, number) for row, number in kept]
-    promised = [entry for entry, (row, _) in zip(earned, kept, strict=True) if not row.waits]
+    earned = [
+        LedgerEntry(EntryKind.EARNED, Units(row.units), row.worker, Cause(row.task_id, row.replica_id, number))
+        for row, number in kept
+    ]
     accounts = reader.session.scalars(select(Account).where(Account.job_id == job.id).order_by(Account.worker)).all()
     signed = {row.worker for row in accounts if row.voucher_signature is not None}
+    # one voucher for each worker: it is signed with every earning and states the sum
+    sums = Counter[Address]()
+    for row, _ in kept:
+        if row.worker in signed and not row.waits:
+            sums[row.worker] += row.units
+    vouchers = [
+        LedgerEntry(EntryKind.VOUCHERED, Units(units), worker, Cause()) for worker, units in sorted(sums.items())
+    ]
     workers = tuple(row.worker for row in accounts)
-    return Promises(
-        job.chain_job, workers, (*earned, *_build_voucher_entries(promised, signed)), last, opened_in(reader, job.id)
-    )
+    return Promises(job.chain_job, workers, (*earned, *vouchers), last, opened_in(reader, job.id))
 
 
 def fetch_figures(ledger: Ledger, promised: Promises) -> Figures:
@@ -91,7 +101,7 @@ def list_ledger_entries(
     accounts = (known or fetch_figures(ledger, promised)).accounts
     return [
         *promised.moves,
-        *chain_moves.insert_lapsed_moves(moved, {who: account.credited for who, account in accounts.items()}),
+        *chain_moves.insert_lapsed_moves(moved, {one: account.credited for one, account in accounts.items()}),
     ]
 
 
@@ -99,28 +109,12 @@ def compare_with_contract(made: list[LedgerEntry], onchain: Figures) -> list[str
     """Describes each disagreement between ledger and contract."""
     ended = any(move.kind is EntryKind.LAPSED for move in made)
     job = JobFigures(onchain.job.deposited, onchain.job.reserved) if onchain.job else JobFigures(Units(0), Units(0))
-    return compare_books(
-        made, job, {who: _build_account_figures(account, ended) for who, account in onchain.accounts.items()}
-    )
-
-
-def _build_account_figures(account: AccountOnChain, ended: bool) -> AccountFigures:
-    kept = account.credited if ended else account.reserved
-    return AccountFigures(Units(kept - account.withdrawn), account.settled, account.withdrawn)
-
-
-def _build_earned_entry(row: Earned, batch: int | None) -> LedgerEntry:
-    return LedgerEntry(EntryKind.EARNED, Units(row.units), row.worker, Cause(row.task_id, row.replica_id, batch))
-
-
-def _build_voucher_entries(earned: list[LedgerEntry], signed: set[Address]) -> list[LedgerEntry]:
-    """Returns one voucher for each worker: it is signed with every earning and states the sum."""
-    sums: Counter[Address] = Counter()
-    for move in earned:
-        if move.worker in signed:
-            sums[move.worker] += move.units
-    return [LedgerEntry(EntryKind.VOUCHERED, Units(units), worker, Cause()) for worker, units in sorted(sums.items())]
-
-
-def _find_last_earned_id(reader: RowReader, job_id: str) -> int:
-    return reader.session.scalar(select(func.max(Earned.id)).where(Earned.job_id == job_id)) or 0
+    figures = {
+        worker: AccountFigures(
+            Units((account.credited if ended else account.reserved) - account.withdrawn),
+            account.settled,
+            account.withdrawn,
+        )
+        for worker, account in onchain.accounts.items()
+    }
+    return compare_books(made, job, figures)

@@ -4,7 +4,7 @@ They are added when a batch is about to be settled, which carries the log's head
 transaction with an event of it adds its own: a head that is signed then covers the records of every task that is over.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, ForeignKey, String, UniqueConstraint, cast, exists, func, select
@@ -54,26 +54,32 @@ def extend_log(chain: ChainContext, job_id: str) -> LogHead | None:
     with chain.begin() as work:
         job = work.get_one(Job, job_id)
         append_leaves(work, job)
-        _admit_lost_heads(work, job, carried, int(chain.clock()))
-        tree = load_tree(work, job.id)
+        admitted, now = {restart.batch for restart in list_restarts(work, job_id)}, int(chain.clock())
+        carried = {batch: head for batch, head in carried.items() if batch not in admitted}
+        tree = load_tree(work, job_id) if carried else GrowingTree()
+        lost = [(batch, head) for batch, head in carried.items() if job_log.is_ahead(tree, head)]
+        for place, (batch, head) in enumerate(lost, len(tree)):
+            leaf = Hash(hash_leaf(job_log.encode_restart(batch, head, now)))
+            about = f"{batch}/{now}"
+            work.add(LogLeaf(job_id=job_id, number=place, kind=LeafKind.RESTART.value, about=about, hash=leaf))
+        work.flush()
+        tree = load_tree(work, job_id)
         return LogHead(job.chain_job or 0, len(tree), Hash(tree.compute_root())) if len(tree) else None
 
 
 def append_leaves(work: Work, job: Job) -> None:
     work.one_at_a_time(f"log of {job.id}")
-    new = list(_list_new_leaves(work, job.id))
+    new = list[tuple[LeafKind, str, bytes]]()
+    kernels = (LogRecords(*record, _ORDERS[record[0]]) for record in _RECORDS)
+    of_features = (record for feature in features_of(work) for record in feature.log_records)
+    for one in (*kernels, *of_features):
+        logged = exists().where(LogLeaf.job_id == job.id, LogLeaf.kind == one.kind.value, LogLeaf.about == one.about)
+        rows = select(one.about, *one.columns).where(*one.of_job(job.id), ~logged).order_by(*one.order)
+        for name, *fields in work.session.execute(rows).all():
+            if one.is_open(work, name, fields):
+                new.append((one.kind, name, one.encode(*fields)))
     for number, (kind, about, data) in enumerate(new, count_leaves(work, job.id)):
         work.add(LogLeaf(job_id=job.id, number=number, kind=kind.value, about=about, hash=Hash(hash_leaf(data))))
-    work.flush()
-
-
-def _admit_lost_heads(work: Work, job: Job, carried: Mapping[int, LogHead], now: int) -> None:
-    admitted = {restart.batch for restart in list_restarts(work, job.id)}
-    tree = load_tree(work, job.id) if carried.keys() - admitted else GrowingTree()
-    lost = [(batch, head) for batch, head in carried.items() if batch not in admitted and job_log.is_ahead(tree, head)]
-    for number, (batch, head) in enumerate(lost, len(tree)):
-        leaf = Hash(hash_leaf(job_log.encode_restart(batch, head, now)))
-        work.add(LogLeaf(job_id=job.id, number=number, kind=LeafKind.RESTART.value, about=f"{batch}/{now}", hash=leaf))
     work.flush()
 
 
@@ -96,17 +102,6 @@ def load_tree(reader: RowReader, job_id: str) -> GrowingTree:
 def find_leaf(reader: RowReader, job_id: str, kind: str, about: str) -> LogLeaf | None:
     where = (LogLeaf.job_id == job_id, LogLeaf.kind == kind, LogLeaf.about == about)
     return reader.session.scalar(select(LogLeaf).where(*where))
-
-
-def _list_new_leaves(reader: RowReader, job_id: str) -> Iterator[tuple[LeafKind, str, bytes]]:
-    kernels = (LogRecords(*record, _ORDERS[record[0]]) for record in _RECORDS)
-    of_features = (record for feature in features_of(reader) for record in feature.log_records)
-    for one in (*kernels, *of_features):
-        logged = exists().where(LogLeaf.job_id == job_id, LogLeaf.kind == one.kind.value, LogLeaf.about == one.about)
-        rows = select(one.about, *one.columns).where(*one.of_job(job_id), ~logged).order_by(*one.order)
-        for name, *fields in reader.session.execute(rows).all():
-            if one.is_open(reader, name, fields):
-                yield one.kind, name, one.encode(*fields)
 
 
 def _text(column: Any) -> ColumnElement[str]:

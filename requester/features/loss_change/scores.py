@@ -102,7 +102,11 @@ def decide_waiting_pay(reader: RowReader, job: Job, operator: str) -> bool | Non
     mine = reader.session.scalars(select(Score).where(*own).order_by(Score.number)).all()
     if any((row.total or 0.0) >= CONVICTS for row in mine):
         return False
-    if job.ended_at is None or _is_audited_still(reader, job.id, operator):
+    if job.ended_at is None:
+        return None
+    audited = (Audit.job_id == job.id, Audit.state.in_((AuditState.DUE, AuditState.ANSWERED)), Audit.reason != SUSPECT)
+    theirs = exists().where(*audited, Replica.task_id == Audit.task_id, Replica.operator == operator)
+    if reader.session.scalar(select(theirs)):
         return None
     runs = list_newest_scores(reader, job.id)
     honest = honest_share(sum(build_trusted_change(run).passes for run in runs), len(runs))
@@ -141,14 +145,6 @@ _DIVERGED: Final = (
     .where(_OTHERS.state.in_((TaskState.ACCEPTED, TaskState.FINAL)), _OTHER.state == ReplicaState.PAYABLE)
     .where(_OTHER.operator != Replica.operator, _OTHER_S_PAY.revoked.is_(False))
 )
-
-
-def _is_audited_still(reader: RowReader, job_id: str, operator: str) -> bool:
-    open_ = (Audit.state.in_((AuditState.DUE, AuditState.ANSWERED)), Audit.reason != SUSPECT)
-    theirs = exists().where(
-        Audit.job_id == job_id, *open_, Replica.task_id == Audit.task_id, Replica.operator == operator
-    )
-    return bool(reader.session.scalar(select(theirs)))
 
 
 def list_cleared_operators(reader: RowReader, job_id: str) -> frozenset[str]:

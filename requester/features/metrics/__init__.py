@@ -44,8 +44,8 @@ class StageWaits:
 
 
 class _Rows(Collector):
-    def __init__(self, context: Context, waits: StageWaits) -> None:
-        self._context, self._waits = context, waits
+    def __init__(self, context: Context) -> None:
+        self._context, self._waits = context, StageWaits(context)
 
     def collect(self) -> Iterator[Metric]:
         now = self._context.clock()
@@ -56,16 +56,9 @@ class _Rows(Collector):
 @router.get("/metrics", operation_id="get_metrics", response_class=PlainTextResponse, summary="Prometheus metrics")
 async def metrics(context: Here, request: Request, source: Source) -> Response:
     kept: CachedAnswers[bytes] = request.app.state.metrics
-    return Response(
-        await kept.get("", source, lambda: _build_metrics_text(context, request.app.state.stage_waits)),
-        media_type=CONTENT_TYPE_LATEST,
-    )
-
-
-def _build_metrics_text(context: Context, waits: StageWaits) -> bytes:
-    rows = CollectorRegistry(auto_describe=False)
-    rows.register(_Rows(context, waits))
-    return generate_latest(context.meters.registry) + generate_latest(rows)
+    registries = (context.meters.registry, request.app.state.row_metrics)
+    text = await kept.get("", source, lambda: b"".join(map(generate_latest, registries)))
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
 class MetricsFeature(Feature):
@@ -74,5 +67,6 @@ class MetricsFeature(Feature):
     routers = (router,)
 
     def open_caches(self, state: State, context: Context) -> None:
-        state.stage_waits = StageWaits(context)
+        state.row_metrics = CollectorRegistry(auto_describe=False)
+        state.row_metrics.register(_Rows(context))
         state.metrics = CachedAnswers[bytes](Share())

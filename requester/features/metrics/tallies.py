@@ -73,7 +73,10 @@ def collect_metrics(reader: RowReader, now: float, waits: Mapping[str, float] | 
     # the money left in a job that has not ended is neither refunded nor earned
     sums = dict.fromkeys(MONEY, 0)
     left = GaugeMetricFamily("gradmarket_escrow_left", "Deposited and not yet earned, smallest units", labels=["job"])
-    for job_id, state, unit, *amounts in reader.session.execute(_select_job_sums()):
+    of_accounts = [func.coalesce(func.sum(kind), 0) for kind in (Account.earned, Account.settled, Account.withdrawn)]
+    of_jobs = (Job.id, Job.state, Job.unit, Job.deposited, Job.refunded)
+    rows = select(*of_jobs, *of_accounts).outerjoin(Account, Account.job_id == Job.id).group_by(*of_jobs)
+    for job_id, state, unit, *amounts in reader.session.execute(rows):
         money = dict(zip(MONEY, (int(amount) * int(unit) for amount in amounts), strict=True))
         for name, amount in money.items():
             sums[name] += amount
@@ -105,16 +108,6 @@ def _build_gauges(name: str, description: str, label: str, values: Mapping[str, 
 
 def _build_counter(name: str, description: str, value: float) -> Metric:
     return CounterMetricFamily(name, description, value=value)
-
-
-def _select_job_sums() -> Any:
-    kinds = (Account.earned, Account.settled, Account.withdrawn)
-    sums = [func.coalesce(func.sum(kind), 0) for kind in kinds]
-    return (
-        select(Job.id, Job.state, Job.unit, Job.deposited, Job.refunded, *sums)
-        .outerjoin(Account, Account.job_id == Job.id)
-        .group_by(Job.id, Job.state, Job.unit, Job.deposited, Job.refunded)
-    )
 
 
 def compute_stage_lags(reader: RowReader, now: float) -> dict[str, float]:
