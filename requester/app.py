@@ -74,7 +74,16 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
         redoc_url=None,
         responses=problems.EVERYWHERE,
     )
-    _build_state(app, context)
+    # the routes share token buckets, long polls and batches
+    app.state.context = context
+    app.state.wallets = Buckets(Rate(settings.wallet_rate, settings.wallet_burst))
+    app.state.callers = Callers()
+    app.state.nonces = sign_in_routes.Nonces(context.signer)
+    app.state.crowd = payload_uploads.build_worker_dispatchers(context)
+    app.state.readers = payload_uploads.PieceReaders()
+    app.state.parked = long_poll.LongPolls(context)
+    for feature in features_of(context):
+        feature.open_caches(app.state, context)
     problems.install_error_handlers(app)
     app.state.routers = routers_with(features_of(context))
     for router in app.state.routers:
@@ -97,17 +106,3 @@ async def rerun_after_errors(name: str, begin: Callable[[], Awaitable[None]], pa
         except Exception:
             log.exception("background work failed and begins again", work=name)
         await asyncio.sleep(pause_s)
-
-
-def _build_state(app: FastAPI, context: Context) -> None:
-    """Makes the objects that the routes share: token buckets, long polls and batches."""
-    settings = context.settings
-    app.state.context = context
-    app.state.wallets = Buckets(Rate(settings.wallet_rate, settings.wallet_burst))
-    app.state.callers = Callers()
-    app.state.nonces = sign_in_routes.Nonces(context.signer)
-    app.state.crowd = payload_uploads.build_worker_dispatchers(context)
-    app.state.readers = payload_uploads.PieceReaders()
-    app.state.parked = long_poll.LongPolls(context)
-    for feature in features_of(context):
-        feature.open_caches(app.state, context)

@@ -82,16 +82,14 @@ def _build_job_view(job: Job, newest: Round | None, standing: Standing) -> JobVi
 def load_public_job_views(context: Context, reader: RowReader, request: Request, rows: Sequence[Job]) -> list[JobView]:
     """Returns views for strangers: a feature may cache the counts over all rows of a job, until its state changes."""
     newest = jobs.newest_closed(reader, [job.id for job in rows])
-    pairs = [(job, newest.get(job.id)) for job in rows]
-    return [_build_job_view(job, last, _load_standing(context, reader, request, job, last)) for job, last in pairs]
-
-
-def _load_standing(context: Context, reader: RowReader, request: Request, job: Job, newest: Round | None) -> Standing:
-    make, mark = partial(read_standing, reader, job, context.clock()), mark_standing(job, newest)
-    for feature in features_of(reader):
-        if (cached := feature.cache_standing(request, job.id, mark, make)) is not None:
-            return cached
-    return make()
+    views = []
+    for job in rows:
+        last = newest.get(job.id)
+        make, mark = partial(read_standing, reader, job, context.clock()), mark_standing(job, last)
+        cached = (feature.cache_standing(request, job.id, mark, make) for feature in features_of(reader))
+        standing = next((one for one in cached if one is not None), None)
+        views.append(_build_job_view(job, last, make() if standing is None else standing))
+    return views
 
 
 def mark_standing(job: Job, newest: Round | None) -> str:

@@ -54,7 +54,12 @@ def load_page_rows(
     reader: RowReader, rows: Select[*tuple[Any, ...]], keys: Keys, cursor: str | None, limit: int
 ) -> tuple[Sequence[Any], str | None]:
     """Returns the rows of the page that begins after the cursor, and the cursor of the next page."""
-    after = None if cursor is None else _check_key_types(keys, decode_cursor(cursor, len(keys)))
+    after = None if cursor is None else decode_cursor(cursor, len(keys))
+    for key, value in zip(keys, after or (), strict=after is not None):
+        # PostgreSQL compares no number with a text, and no integer with a fraction
+        kind = key.type.python_type
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise HTTPException(422, NOT_OURS)
     rows_read = next_rows(reader, rows, keys, after, limit + 1)
     shown = rows_read[:limit]
     return shown, encode_cursor([getattr(shown[-1], key.key) for key in keys]) if len(rows_read) > limit else None
@@ -78,15 +83,3 @@ def _is_key(value: object) -> bool:
     if isinstance(value, str):
         return not not_kept(value)
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63
-
-
-def _check_key_types(keys: Keys, values: list[Any]) -> list[Any]:
-    """Returns the values if each has its key's type; raises 422 otherwise.
-
-    PostgreSQL compares no number with a text, and no integer with a fraction.
-    """
-    for key, value in zip(keys, values, strict=True):
-        kind = key.type.python_type
-        if type(value) is not kind and not (kind is float and type(value) is int):
-            raise HTTPException(422, NOT_OURS)
-    return values

@@ -106,18 +106,15 @@ async def _answer_validation_error(request: Request, error: Exception) -> JSONRe
     return _build_problem(of_status(HTTPStatus.UNPROCESSABLE_ENTITY), detail, errors=errors)
 
 
-def _describe_json_flaw(entry: Mapping[str, Any]) -> str:
-    """Returns where a body stops being JSON: FastAPI reports it in `ctx`, and pydantic in `msg`."""
-    if isinstance(place := entry["loc"][-1], int):
-        return f"{entry['ctx']['error']} at character {place}"
-    return str(entry["msg"]).removeprefix("Invalid JSON: ")
-
-
 def _describe_entry(entry: Mapping[str, Any], body: Any, sent: str) -> tuple[str, str]:
     """Returns the refused field, empty for the whole body, and the reason. sent: the body's Content-Type."""
     location = entry["loc"]
     if entry["type"] == "json_invalid":
-        return "", f"the body is not JSON: {_describe_json_flaw(entry)}"
+        # FastAPI reports its place in `ctx`, and pydantic in `msg`
+        place, flaw = location[-1], str(entry["msg"]).removeprefix("Invalid JSON: ")
+        if isinstance(place, int):
+            flaw = f"{entry['ctx']['error']} at character {place}"
+        return "", f"the body is not JSON: {flaw}"
     if location == ("body",) and entry["type"] == "missing":
         return "", f"the body is empty: {JSON}"
     if location == ("body",) and entry["type"] in NO_OBJECT:

@@ -20,7 +20,6 @@ from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire.sign_in import STATEMENT, ChainFacts, Session, SignIn, SignInNonce
 from requester.api.auth_routes import WORKER, Here
 from requester.api.callers import network_of, resolve_caller
-from requester.context import Context
 from requester.feature import features_of
 from requester.store import identities
 from requester.store.locks import retry_on_conflict
@@ -102,7 +101,17 @@ def sign_in(context: Here, request: Request, sign_in_request: SignIn) -> Session
     check_wallet(sign_in_request.message, sign_in_request.signature, message.address)
     payout, address = payout_of(message), message.address
     network = network_of(resolve_caller(request.scope, context.settings.trusted_proxies))
-    consent = _verify_consent(context, sign_in_request, address, payout)
+    given = sign_in_request.consent
+    consent: int | None = None
+    if given is not None:
+        if all(feature.name != "consents" for feature in features_of(context)):
+            raise Refused("this service is built without consents, which nobody could withdraw: sign in without one")
+        consent = given.nonce
+        try:
+            signed = SignedConsent(address, payout, consent)
+            signing.check_struct_signature(context.domain, signed, given.signature, payout)
+        except SignatureRefused as error:
+            raise SignatureRefused(f"the consent of {payout}: {error}; {CONTRACTS}") from error
     with context.begin() as work:
         work.one_at_a_time(f"nonce {value}", f"worker {address}")
         if not identities.use_nonce(work, value, until, now):
@@ -112,20 +121,6 @@ def sign_in(context: Here, request: Request, sign_in_request: SignIn) -> Session
         token = identities.issue_token(work, WORKER, address, ends, now)
     context.on_sign_in(address)
     return Session(token=token, address=address, payout=payout, expires_at=_format_time(ends))
-
-
-def _verify_consent(context: Context, sign_in_request: SignIn, worker: Address, payout: Address) -> int | None:
-    """Returns the nonce of the payout key's consent, None without one; raises SignatureRefused if it is forged."""
-    if sign_in_request.consent is None:
-        return None
-    if all(feature.name != "consents" for feature in features_of(context)):
-        raise Refused("this service is built without consents, which nobody could withdraw: sign in without one")
-    consent = SignedConsent(worker, payout, sign_in_request.consent.nonce)
-    try:
-        signing.check_struct_signature(context.domain, consent, sign_in_request.consent.signature, payout)
-    except SignatureRefused as error:
-        raise SignatureRefused(f"the consent of {payout}: {error}; {CONTRACTS}") from error
-    return consent.nonce
 
 
 def _get_nonces(request: Request) -> Nonces:

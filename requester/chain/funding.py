@@ -46,7 +46,17 @@ def close_jobs(chain: ChainContext) -> bool:
                 for kind in (TransactionKind.WITHDRAW, TransactionKind.REFUND, TransactionKind.RESERVE)
             )
         ]
-    return sum(_close_escrow(chain, job) for job in cases) > 0
+    moved = False
+    for job in cases:
+        chain_job = job.chain_job or 0
+        now = chain.ledger.job(chain_job)
+        if chain.ledger.next_time() > now.claim_until:
+            if now.deposited > now.credited:
+                moved |= post_call(chain, job.id, TransactionKind.REFUND, calls.refund(chain.market, chain_job))
+        elif (free := Units(now.deposited - now.reserved - compute_kept_back(chain, job))) > 0:
+            withdrawal = calls.withdraw_free(chain.market, chain_job, free)
+            moved |= post_call(chain, job.id, TransactionKind.WITHDRAW, withdrawal)
+    return moved
 
 
 def _open_escrow(chain: ChainContext, job: Job) -> bool:
@@ -100,18 +110,6 @@ def post_approval(chain: ChainContext) -> bool:
     return post_call(
         chain, None, TransactionKind.APPROVE, escrow.build_approval_call(chain.ledger.deployment.token, chain.market)
     )
-
-
-def _close_escrow(chain: ChainContext, job: Job) -> bool:
-    chain_job = job.chain_job or 0
-    now = chain.ledger.job(chain_job)
-    if chain.ledger.next_time() > now.claim_until:
-        left = now.deposited > now.credited
-        return left and post_call(chain, job.id, TransactionKind.REFUND, calls.refund(chain.market, chain_job))
-    free = Units(now.deposited - now.reserved - compute_kept_back(chain, job))
-    if free <= 0:
-        return False
-    return post_call(chain, job.id, TransactionKind.WITHDRAW, calls.withdraw_free(chain.market, chain_job, free))
 
 
 def post_call(chain: ChainContext, job_id: str | None, kind: TransactionKind, call: Call) -> bool:

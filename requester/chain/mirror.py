@@ -62,7 +62,12 @@ def copy_changed_accounts(chain: ChainContext, first: int, last: int) -> bool:
 
     These events are acts of workers, and of owners elsewhere.
     """
-    funded = _copy_funded_jobs(chain, first, last)
+    # those that were refunded or got a deposit, from any sender
+    chain_jobs = events.jobs_touched(chain.ledger, first, last)
+    with chain.reading() as reader:
+        funded = reader.session.scalars(select(Job.id).where(Job.chain_job.in_(chain_jobs))).all()
+    for job_id in funded:
+        copy_job_from_chain(chain, job_id)
     touched = events.accounts_touched(chain.ledger, first, last)
     with chain.reading() as reader:
         ours = reader.session.scalars(
@@ -72,17 +77,7 @@ def copy_changed_accounts(chain: ChainContext, first: int, last: int) -> bool:
     for row in ours:
         mine = [worker for chain_job, worker in touched if chain_job == row.chain_job and worker in known[row.id]]
         copy_accounts_from_chain(chain, row, mine)
-    return bool(ours) or funded
-
-
-def _copy_funded_jobs(chain: ChainContext, first: int, last: int) -> bool:
-    """Copies the jobs that were refunded or got a deposit from any sender; returns whether any was ours."""
-    chain_jobs = events.jobs_touched(chain.ledger, first, last)
-    with chain.reading() as reader:
-        ids = reader.session.scalars(select(Job.id).where(Job.chain_job.in_(chain_jobs))).all()
-    for job_id in ids:
-        copy_job_from_chain(chain, job_id)
-    return bool(ids)
+    return bool(ours or funded)
 
 
 def _select_account_workers(job_id: str) -> Select[str]:

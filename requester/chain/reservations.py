@@ -114,8 +114,22 @@ def post_reservations(chain: ChainContext) -> bool:
             case for job in list_running_chain_jobs(reader) if (case := _load_reservation_case(chain, reader, job))
         ]
         uncovered = [case for job in with_money(reader) if (case := _find_uncovered_case(reader, job, chain.clock()))]
-    moved = sum(_reserve_ahead(chain, case) for case in cases)
-    return moved + sum(_reserve_earned(chain, case) for case in uncovered) > 0
+    moved = False
+    for case in cases:
+        if any(need.compute_top_up(case.price, case.ahead) for need in case.needs):
+            free = chain.ledger.free(case.chain_job)
+            if free * LOW_SHARE < case.deposited:
+                record_once(chain, case.job_id, "low_balance", free=str(free * case.unit))
+            rows = plan_reservations(case.needs, free, case.price, case.ahead)[:MOST_ROWS]
+            moved |= bool(rows) and _post_reservation(chain, case, rows)
+    for case in uncovered:  # exactly the earned amounts, for the first workers that the free money covers
+        free, rows = chain.ledger.free(case.chain_job), []
+        for need in case.needs[:MOST_ROWS]:
+            units = Units(min(free, need.standing.earned - need.standing.reserved))
+            free = Units(free - units)
+            rows += [(need.worker, units)] if units else []
+        moved |= bool(rows) and _post_reservation(chain, case, rows)
+    return moved
 
 
 def drop_late(chain: ChainContext) -> bool:
@@ -196,26 +210,6 @@ def _find_uncovered_case(reader: RowReader, job: Job, now: float) -> Reservation
 
 def _may_reserve(reader: RowReader, job: Job, now: float) -> bool:
     return not is_job_expired(job, now) and not sender.under_way(reader, TransactionKind.RESERVE, job.id)
-
-
-def _reserve_earned(chain: ChainContext, case: ReservationCase) -> bool:
-    """Reserves exactly the earned amounts, for the first workers that the free money covers."""
-    free, rows = chain.ledger.free(case.chain_job), list[tuple[Address, Units]]()
-    for need in case.needs[:MOST_ROWS]:
-        units = Units(min(free, need.standing.earned - need.standing.reserved))
-        free = Units(free - units)
-        rows += [(need.worker, units)] if units else []
-    return bool(rows) and _post_reservation(chain, case, rows)
-
-
-def _reserve_ahead(chain: ChainContext, case: ReservationCase) -> bool:
-    if not any(need.compute_top_up(case.price, case.ahead) for need in case.needs):
-        return False
-    free = chain.ledger.free(case.chain_job)
-    if free * LOW_SHARE < case.deposited:
-        record_once(chain, case.job_id, "low_balance", free=str(free * case.unit))
-    rows = plan_reservations(case.needs, free, case.price, case.ahead)[:MOST_ROWS]
-    return bool(rows) and _post_reservation(chain, case, rows)
 
 
 def _post_reservation(chain: ChainContext, case: ReservationCase, rows: list[tuple[Address, Units]]) -> bool:

@@ -19,7 +19,7 @@ from sqlalchemy import bindparam, delete, func, select
 
 from contracts.calls import Call
 from contracts.gas_price import GasPrice, compute_raised_fees
-from contracts.transaction_types import Fees, Outcome, Unknown
+from contracts.transaction_types import Fees, Unknown
 from contracts.transactions import (
     estimate_gas_limit,
     fetch_fees,
@@ -114,7 +114,14 @@ def send_pending_transactions(chain: ChainContext) -> bool:
     consumed = chain.ledger.nonce(chain.sender)
     waiting = [row for row in _open_rows(chain) if row.nonce >= consumed]
     if waiting and waiting[0].nonce > consumed:
-        waiting.insert(0, _fill_nonce_gap(chain, consumed))
+        # an empty payment to itself under a nonce that no pending row has: without it no later one is mined
+        fees = fetch_fees(chain.ledger.web3, chain.policy.max_fee)
+        same = (Transaction.sender == chain.sender, Transaction.nonce == consumed)
+        quoted = Quote(Call(chain.sender, b""), FILL_GAS, fees, consumed)
+        with chain.begin() as work:
+            work.session.execute(delete(Transaction).where(*same, Transaction.state == TransactionState.LOST))
+            filling = _store_signed_transaction(chain, work, quoted, TransactionKind.FILL, None, consumed)
+        waiting.insert(0, filling)
     due = [
         row
         for row in waiting
@@ -184,15 +191,6 @@ _OPEN_ROWS: Final = (
 )
 
 
-def _fill_nonce_gap(chain: ChainContext, nonce: int) -> Transaction:
-    """Stores an empty payment to itself under a nonce that no pending row has; without it no later one is mined."""
-    quoted = Quote(Call(chain.sender, b""), FILL_GAS, fetch_fees(chain.ledger.web3, chain.policy.max_fee), nonce)
-    with chain.begin() as work:
-        same = (Transaction.sender == chain.sender, Transaction.nonce == nonce)
-        work.session.execute(delete(Transaction).where(*same, Transaction.state == TransactionState.LOST))
-        return _store_signed_transaction(chain, work, quoted, TransactionKind.FILL, None, nonce)
-
-
 def _store_replacement(chain: ChainContext, row: Transaction, now: float, price: GasPrice) -> bytes | None:
     """Returns the bytes of a replacement, stored; None where the transaction needs none.
 
@@ -223,26 +221,21 @@ def _encode_gas_offer(gas: int, price: Fees) -> dict[str, Any]:
 
 def _record_row_outcome(chain: ChainContext, row: Transaction) -> bool:
     """Records the outcome of a row whose nonce is used; returns False while it is unknown or lacks confirmations."""
-    result, hash_ = _find_outcome(chain, row)
-    if isinstance(result, Unknown):
+    tried = _list_attempt_hashes(chain, row)
+    for hash_ in tried:
+        result = fetch_outcome(chain.ledger.web3, hash_, chain.policy.confirmations)
+        if not isinstance(result, Unknown):
+            break
+    else:
+        result, hash_ = Unknown(tried[0]), tried[0]
         # given up once the node has no receipt, not even an unconfirmed one, long after the transaction was created
-        tried = (fetch_outcome(chain.ledger.web3, one) for one in _list_attempt_hashes(chain, row))
-        known = any(not isinstance(outcome, Unknown) for outcome in tried)
+        unconfirmed = (fetch_outcome(chain.ledger.web3, one) for one in tried)
+        known = any(not isinstance(outcome, Unknown) for outcome in unconfirmed)
         if known or chain.clock() - row.created_at < chain.policy.lost_after_s:
             return False
     with chain.begin() as work:
         outcomes.record_outcome(work, chain.ledger, row.id, result, hash_, chain.clock())
     return True
-
-
-def _find_outcome(chain: ChainContext, row: Transaction) -> tuple[Outcome, str]:
-    """Returns the outcome of whichever attempt at this nonce has one, with its hash."""
-    tried = _list_attempt_hashes(chain, row)
-    for hash_ in tried:
-        result = fetch_outcome(chain.ledger.web3, hash_, chain.policy.confirmations)
-        if not isinstance(result, Unknown):
-            return result, hash_
-    return Unknown(tried[0]), tried[0]
 
 
 def _list_attempt_hashes(chain: ChainContext, row: Transaction) -> list[str]:

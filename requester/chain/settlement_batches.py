@@ -104,32 +104,26 @@ def _write_down(chain: ChainContext, draft: BatchDraft) -> bool:
         record_once(chain, draft.job_id, "settlement_refused", batch=draft.number, reason=str(error))
         return False
     with chain.begin() as work:
-        batch = _load_or_create_batch(chain, work, draft)
+        # one that lost its transaction, or a new one with the draft's rows
+        same = (Batch.job_id == draft.job_id, Batch.number == draft.number)
+        batch = work.session.scalar(select(Batch).where(*same))
+        if batch is None:
+            batch = Batch(
+                job_id=draft.job_id,
+                number=draft.number,
+                state=BatchState.PREPARED,
+                gradients=len(draft.rows),
+                units=draft.units,
+                log_size=None if draft.head is None else draft.head.size,
+                log_root=None if draft.head is None else draft.head.root,
+                created_at=chain.clock(),
+            )
+            work.add(batch)
+            work.flush()
+            assign_earned_rows(work, batch, draft.rows)
         row = sender.store_transaction(chain, work, quoted, TransactionKind.SETTLE, draft.job_id)
         batch.transaction_id = row.id
     return True
-
-
-def _load_or_create_batch(chain: ChainContext, work: Work, draft: BatchDraft) -> Batch:
-    """Returns the batch that lost its transaction, or a new one with the draft's rows."""
-    same = (Batch.job_id == draft.job_id, Batch.number == draft.number)
-    stored = work.session.scalar(select(Batch).where(*same))
-    if stored is not None:
-        return stored
-    batch = Batch(
-        job_id=draft.job_id,
-        number=draft.number,
-        state=BatchState.PREPARED,
-        gradients=len(draft.rows),
-        units=draft.units,
-        log_size=None if draft.head is None else draft.head.size,
-        log_root=None if draft.head is None else draft.head.root,
-        created_at=chain.clock(),
-    )
-    work.add(batch)
-    work.flush()
-    assign_earned_rows(work, batch, draft.rows)
-    return batch
 
 
 def assign_earned_rows(work: Work, batch: Batch, rows: Sequence[Earned]) -> None:

@@ -18,7 +18,7 @@ from requester.moves.ending import record_accepted_answers, strike_replicas, wor
 from requester.store import earned_rows, jobs, merges
 from requester.store.in_hand import ReplicaInHand, TaskInHand
 from requester.store.review import is_reviewed, review_of
-from requester.store.tables import Account, Replica, Task
+from requester.store.tables import Account, Replica
 from requester.store.work import Work, record_event
 
 DELIVERED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.DIVERGED)
@@ -35,13 +35,12 @@ Accounts = Mapping[tuple[str, str], Account]
 
 def list_payees(deliveries: Sequence[Delivery], own: Mapping[str, ReplicaInHand]) -> list[Replica]:
     """Returns the replicas that these payloads may pay: those that agree, and those that answer with the payload."""
-    paid = {r.id: r for d in deliveries if d.want.replica in own for r in _paid_by(d, own[d.want.replica])}
+    paid = dict[str, Replica]()
+    for delivery in deliveries:
+        if (known := own.get(delivery.want.replica)) is not None:
+            alone = [known.replica] if delivery.want.answer is not None else []
+            paid |= {replica.id: replica for replica in (*known.hand.in_state(ReplicaState.AGREE), *alone)}
     return list(paid.values())
-
-
-def _paid_by(delivery: Delivery, own: ReplicaInHand) -> list[Replica]:
-    alone = [own.replica] if delivery.want.answer is not None else []
-    return [*own.hand.in_state(ReplicaState.AGREE), *alone]
 
 
 def list_newcomers(replicas: Iterable[Replica], own: Mapping[str, ReplicaInHand]) -> set[Address]:
@@ -88,12 +87,8 @@ def record_deliveries(
 def list_unused_payloads(deliveries: Iterable[Delivery], own: Mapping[str, ReplicaInHand]) -> list[Digest]:
     """Returns the stored payloads that nothing refers to: they came too late, or were not requested."""
     tasks = {replica: known.hand.task for replica, known in own.items()}
-    stored = [d for d in deliveries if d.stored]
-    return [d.digest for d in stored if not _is_used(tasks.get(d.want.replica), d.digest)]
-
-
-def _is_used(task: Task | None, digest: Digest) -> bool:
-    return task is not None and task.payload == digest and task.state != TaskState.FINAL
+    used = {(replica, task.payload) for replica, task in tasks.items() if task.state != TaskState.FINAL}
+    return [d.digest for d in deliveries if d.stored and (d.want.replica, d.digest) not in used]
 
 
 def _record_delivery(
@@ -102,17 +97,27 @@ def _record_delivery(
     known, finding, now = own.get(delivery.want.replica), delivery.found, context.clock()
     if known is None:
         return NotFound("the replica is no longer asked")
-    hand, replica = known.hand, known.replica
-    if finding is None or hand.task.state != TaskState.UPLOADING:
+    hand, task, replica = known.hand, known.hand.task, known.replica
+    reject = ReplicaState.REJECTED, Outcome.REJECTED
+    if finding is None or task.state != TaskState.UPLOADING:
         return None
     if replica.state != ReplicaState.AGREE:
         return NotFound("the replica is no longer asked")
     if replica.root != delivery.want.root:  # granted for an answer that came with it, and another one stands
         return Conflict(f"another root than the payload's was revealed: {replica.root}")
     if isinstance(finding, PayloadRefused):
-        _reject_quorum(context, work, hand, str(finding), now)
+        for one in hand.in_state(ReplicaState.AGREE):
+            verdicts.sign_verdict(context, work, task, one, *reject, task.root, str(finding))
+        judging.fail_task(context, work, hand, str(finding), now)
     elif isinstance(finding, Unlike):
-        _reject_one(context, work, hand, replica, finding.reason, now)
+        # its ballot does not match its payload; the others' ballots are their own, so the next of them is asked. The
+        # verdict names its own root: a worker that is rejected wrongly holds a signed promise and its breach
+        verdicts.sign_verdict(context, work, task, replica, *reject, replica.root, finding.reason)
+        strike_replicas(context, work, task, [replica], withheld=True)
+        about = {"task": task.id, "replica": replica.id, "worker": replica.worker, "reason": finding.reason}
+        record_event(work, task.job_id, "rejected", now, **about)
+        nobody, left = "no agreeing worker brought the payload of its ballot", hand.in_state(ReplicaState.AGREE)
+        judging.request_next_payload(context, work, hand, left, nobody, now)
     else:
         reason = str(finding) if isinstance(finding, Diverged) else ""
         accept_task(context, work, hand, accounts, delivery, reason, now)
@@ -144,7 +149,19 @@ def accept_task(
         kept["norm"] = delivery.found.norm
     work.move(task, state, due_at=None, reason=diverged, ended_at=now, **kept)
     for replica in agreeing:
-        _pay_replica(context, work, hand, accounts[job.id, replica.worker], replica, diverged, now)
+        account, root = accounts[job.id, replica.worker], replica.root
+        if diverged:
+            diverges = ReplicaState.DIVERGED, Outcome.DIVERGED
+            verdicts.sign_verdict(context, work, task, replica, *diverges, root, diverged)
+        else:
+            work.move(replica, ReplicaState.PAYABLE)
+        waits = review_of(work).must_pay_wait(work, job, replica)
+        earned_rows.record_earning(work, account, task, replica, hash_of(Digest(root or "")), now, waits=waits)
+        if account.promised:
+            account.voucher_signature = context.voucher(job, account)
+        if account.reserved - account.earned <= 2 * task.offer.price:
+            work.notify("settle")
+        verdicts.notify_worker(work, replica)
     if not diverged:
         work_off(context, work, task, agreeing)
         theirs = ((hand.workers[replica.worker], accounts[job.id, replica.worker]) for replica in agreeing)
@@ -161,42 +178,3 @@ def accept_task(
     if job.state == JobState.RUNNING:
         work.set_state_now(job, JobState.PAUSED, reason=f"{DIVERGED} in round {task.round}: {diverged}")
         record_event(work, job.id, "paused", now, reason=job.reason)
-
-
-def _pay_replica(
-    context: Context, work: Work, hand: TaskInHand, account: Account, replica: Replica, diverged: str, now: float
-) -> None:
-    task = hand.task
-    if diverged:
-        own = replica.root
-        verdicts.sign_verdict(context, work, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, own, diverged)
-    else:
-        work.move(replica, ReplicaState.PAYABLE)
-    waits = review_of(work).must_pay_wait(work, hand.job, replica)
-    earned_rows.record_earning(work, account, task, replica, hash_of(Digest(replica.root or "")), now, waits=waits)
-    if account.promised:
-        account.voucher_signature = context.voucher(hand.job, account)
-    if account.reserved - account.earned <= 2 * task.offer.price:
-        work.notify("settle")
-    verdicts.notify_worker(work, replica)
-
-
-def _reject_quorum(context: Context, work: Work, hand: TaskInHand, reason: str, now: float) -> None:
-    task = hand.task
-    for replica in hand.in_state(ReplicaState.AGREE):
-        verdicts.sign_verdict(context, work, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, task.root, reason)
-    judging.fail_task(context, work, hand, reason, now)
-
-
-def _reject_one(context: Context, work: Work, hand: TaskInHand, liar: Replica, reason: str, now: float) -> None:
-    """Rejects the uploader, whose ballot does not match its payload, and asks the next agreeing replica.
-
-    The others' ballots are their own. The verdict names the uploader's own root, so that a worker that is rejected
-    wrongly holds a signed promise and its breach.
-    """
-    task = hand.task
-    verdicts.sign_verdict(context, work, task, liar, ReplicaState.REJECTED, Outcome.REJECTED, liar.root, reason)
-    strike_replicas(context, work, task, [liar], withheld=True)
-    record_event(work, task.job_id, "rejected", now, task=task.id, replica=liar.id, worker=liar.worker, reason=reason)
-    left = hand.in_state(ReplicaState.AGREE)
-    judging.request_next_payload(context, work, hand, left, "no agreeing worker brought the payload of its ballot", now)

@@ -97,7 +97,12 @@ def record_reveal(context: Context, work: Work, own: ReplicaInHand, reveal: Reve
     """
     replica, task, worker = own.replica, own.hand.task, own.replica.worker
     if replica.salt is not None:
-        if (replica.salt, replica.root) != (reveal.salt, reveal.root) or not _same_sketch(own, reveal):
+        sketched = replica.sketch_signature is not None
+        same = (replica.salt, replica.root) == (reveal.salt, reveal.root) and sketched == (reveal.sketch is not None)
+        if same and reveal.sketch is not None:
+            names, numbers = ballots.list_tensor_names(own.hand.job), reveal.sketch.numbers
+            same = numbers.keys() == set(names) and b"".join(numbers[name] for name in names) == replica.sketch
+        if not same:
             raise Conflict("another answer was revealed for this replica")
         return False
     if replica.state == ReplicaState.COMMITTED and task.state != TaskState.REVEALING:
@@ -110,15 +115,6 @@ def record_reveal(context: Context, work: Work, own: ReplicaInHand, reveal: Reve
     reason = "" if opened else "salt and root do not open the commitment"
     work.move(replica, state, salt=reveal.salt, root=reveal.root, reason=reason, **sketch)
     return True
-
-
-def _same_sketch(own: ReplicaInHand, reveal: Reveal) -> bool:
-    replica = own.replica
-    if reveal.sketch is None or replica.sketch_signature is None:
-        return (reveal.sketch is None) == (replica.sketch_signature is None)
-    names = ballots.list_tensor_names(own.hand.job)
-    numbers = reveal.sketch.numbers
-    return numbers.keys() == set(names) and b"".join(numbers[name] for name in names) == replica.sketch
 
 
 def _check_sketch(context: Context, own: ReplicaInHand, reveal: Reveal) -> dict[str, bytes]:

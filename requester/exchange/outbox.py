@@ -1,13 +1,13 @@
 """Composes poll answers from a worker's news: leases, opened waves, uploads, verdicts and vouchers."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import lifecycle
-from gradmarket.market.terms import Address, Hash, JobId, ReplicaId, ReplicaState, TaskId, TaskState
+from gradmarket.market.terms import Address, JobId, ReplicaId, ReplicaState, TaskId, TaskState
 from gradmarket.market.wire.poll import (
     Answer,
     CommitmentRequest,
@@ -30,7 +30,7 @@ from requester.exchange.payload_upload import Delivery
 from requester.store import jobs, unheard
 from requester.store.answer_kind import explanation_of
 from requester.store.in_hand import TaskInHand
-from requester.store.tables import Account, Job, Replica, Task, Wave
+from requester.store.tables import Account, Job, Replica, Task
 from requester.store.unheard import Held
 from requester.store.work import RowReader
 
@@ -115,71 +115,61 @@ def build_poll_answers(
     paid = [(job, poll.worker) for poll in polls for job in _paid_in(poll, held[poll.worker])]
     rows = unheard.list_voucher_accounts(reader, paid)
     vouchers: Vouchers = {(JobId(row.job_id), row.worker): build_signed_voucher(row, number) for row, number in rows}
-    return [_build_poll_answer(context, reader, poll, held[poll.worker], waves, vouchers, now) for poll in polls]
-
-
-def _build_poll_answer(
-    context: Context,
-    reader: RowReader,
-    poll: Poll,
-    held: Held,
-    waves: dict[str, WaveOpened],
-    vouchers: Vouchers,
-    now: float,
-) -> PollAnswer:
-    new = [(replica, task) for replica, task in held if _is_new(poll, replica)]
-    agreeing = [(replica, task) for replica, task in held if replica.state == ReplicaState.AGREE]
-    uploads = [(replica, task) for replica, task in agreeing if task.uploader == replica.id]
-    paid = [vouchers.get((job, poll.worker)) for job in _paid_in(poll, held)]
-    return PollAnswer(
-        leases=tuple(_build_lease(replica, task, now) for replica, task in new if replica.state == ReplicaState.LEASED),
-        waves=tuple(waves[replica.id] for replica, _task in held if replica.id in waves),
-        uploads=tuple(_build_upload_request(context, reader, replica, task, now) for replica, task in uploads),
-        verdicts=tuple(build_signed_verdict(replica, task) for replica, task in new if _is_judged(replica, task)),
-        vouchers=tuple(voucher for voucher in paid if voucher is not None),
-        hearings=tuple(ReplicaId(replica.id) for replica, task in held if _is_referred(reader, poll, replica, task)),
-        unused=unheard.find_unused_reservations(reader, poll.worker, True, now) if poll.request.leaving else {},
-    )
+    answers = []
+    for poll in polls:
+        own = held[poll.worker]
+        new = [(replica, task) for replica, task in own if _is_new(poll, replica)]
+        leased = [(replica, task) for replica, task in new if replica.state == ReplicaState.LEASED]
+        agreeing = [(replica, task) for replica, task in own if replica.state == ReplicaState.AGREE]
+        uploads = [(replica, task) for replica, task in agreeing if task.uploader == replica.id]
+        # a rejection waits for the payload: it names the quorum's root, which another attempt would have too
+        judged = [
+            (replica, task)
+            for replica, task in new
+            if (replica.state == ReplicaState.AGREE or lifecycle.is_final_state(replica.state))
+            and (replica.state, task.state) != (ReplicaState.REJECTED, TaskState.UPLOADING)
+        ]
+        money = [vouchers.get((job, poll.worker)) for job in _paid_in(poll, own)]
+        answers.append(
+            PollAnswer(
+                leases=tuple(
+                    Lease(
+                        replica=ReplicaId(replica.id),
+                        task=TaskId(task.id),
+                        job=JobId(task.job_id),
+                        fence=replica.fence,
+                        seconds=replica.lease_until - now,
+                        offer=OfferFields.of(task.offer),
+                        signature=task.offer_signature,
+                    )
+                    for replica, task in leased
+                ),
+                waves=tuple(waves[replica.id] for replica, _task in own if replica.id in waves),
+                uploads=tuple(_build_upload_request(context, reader, replica, task, now) for replica, task in uploads),
+                verdicts=tuple(build_signed_verdict(replica, task) for replica, task in judged),
+                vouchers=tuple(voucher for voucher in money if voucher is not None),
+                hearings=tuple(
+                    ReplicaId(replica.id)
+                    for replica, task in own
+                    if replica.state == ReplicaState.REVEALED
+                    and task.state == TaskState.REFERRED
+                    and ReplicaId(replica.id) not in poll.request.attending
+                    and jobs.load_spec(reader.get_one(Job, task.job_id)).refereed
+                ),
+                unused=unheard.find_unused_reservations(reader, poll.worker, True, now) if poll.request.leaving else {},
+            )
+        )
+    return answers
 
 
 def _is_new(poll: Poll, replica: Replica) -> bool:
     return poll.request.known.get(ReplicaId(replica.id)) != replica.state
 
 
-def _is_referred(reader: RowReader, poll: Poll, replica: Replica, task: Task) -> bool:
-    """Returns whether the worker should look for a referee's questions, and does not yet."""
-    if replica.state != ReplicaState.REVEALED or task.state != TaskState.REFERRED:
-        return False
-    attends = ReplicaId(replica.id) in poll.request.attending
-    return not attends and jobs.load_spec(reader.get_one(Job, task.job_id)).refereed
-
-
-def _is_judged(replica: Replica, task: Task) -> bool:
-    """Returns whether the replica's verdict may be sent.
-
-    A rejection waits for the payload: it names the quorum's root, which another attempt would have too.
-    """
-    if replica.state == ReplicaState.REJECTED and task.state == TaskState.UPLOADING:
-        return False
-    return replica.state == ReplicaState.AGREE or lifecycle.is_final_state(replica.state)
-
-
 def _paid_in(poll: Poll, held: Held) -> list[JobId]:
     """Returns the jobs whose voucher is sent: those the poll names, and those in which it learns that it is paid."""
     paid = (task for replica, task in held if _is_new(poll, replica) and replica.state in lifecycle.PAID)
     return list(dict.fromkeys([*poll.request.vouchers_for, *(JobId(task.job_id) for task in paid)]))
-
-
-def _build_lease(replica: Replica, task: Task, now: float) -> Lease:
-    return Lease(
-        replica=ReplicaId(replica.id),
-        task=TaskId(task.id),
-        job=JobId(task.job_id),
-        fence=replica.fence,
-        seconds=replica.lease_until - now,
-        offer=OfferFields.of(task.offer),
-        signature=task.offer_signature,
-    )
 
 
 def _build_upload_request(
@@ -200,17 +190,17 @@ def _load_opened_waves(reader: RowReader, opened: Held, hands: Mapping[str, Task
     waves = {(wave.task_id, wave.number): (wave, members) for wave, members in closed}
     if missing := {task.id for _, task in opened if (task.id, task.wave) not in waves}:
         waves |= {(wave.task_id, wave.number): (wave, own) for wave, own in unheard.closed_waves(reader, missing)}
-    return {replica.id: _build_opened_wave(replica, *waves[task.id, task.wave]) for replica, task in opened}
-
-
-def _build_opened_wave(replica: Replica, wave: Wave, members: Iterable[tuple[Address, Hash]]) -> WaveOpened:
-    return WaveOpened(
-        replica=ReplicaId(replica.id),
-        wave=wave.number,
-        secret=wave.secret,
-        commitments=tuple(sorted(members)),
-        signature=wave.signature,
-    )
+    news = {}
+    for replica, task in opened:
+        wave, members = waves[task.id, task.wave]
+        news[replica.id] = WaveOpened(
+            replica=ReplicaId(replica.id),
+            wave=wave.number,
+            secret=wave.secret,
+            commitments=tuple(sorted(members)),
+            signature=wave.signature,
+        )
+    return news
 
 
 PROMISES = (Outcome.ACCEPTED, Outcome.DIVERGED)

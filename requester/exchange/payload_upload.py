@@ -22,7 +22,6 @@ from graphdoc.encoding import Bytes
 from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.exchange.upload_grant import (
-    RevealedSketch,
     UploadClaim,
     UploadGrant,
     find_grants,
@@ -190,12 +189,10 @@ def _inspect_payload(want: UploadGrant, arrival: IncomingUpload) -> Found:
     if isinstance(finding, PayloadRefused):  # a malformed payload has no sketch
         return Unlike(finding.detail)
     with arrival.incoming.mapped() as data:
-        return finding if _is_of(want, want.sketch, data) else Unlike(SKETCHED_OTHERWISE)
-
-
-def _is_of(want: UploadGrant, revealed: RevealedSketch, data: Bytes) -> bool:
-    sketch = sketch_packing.of_payload(want.layout, data, load_codec(want.spec.uplink.codec), want.seed, revealed.seed)
-    return sketch_packing.pack_sketch(sketch, sketch) == revealed.numbers
+        codec = load_codec(want.spec.uplink.codec)
+        sketch = sketch_packing.of_payload(want.layout, data, codec, want.seed, want.sketch.seed)
+        same = sketch_packing.pack_sketch(sketch, sketch) == want.sketch.numbers
+    return finding if same else Unlike(SKETCHED_OTHERWISE)
 
 
 def find_upload_url(context: Context, reader: RowReader, replica: Replica, task: Task, seconds: float) -> str | None:

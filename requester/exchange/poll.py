@@ -13,7 +13,6 @@ from gradmarket.market.wire.poll import (
     CommitmentRequest,
     LeaseReturn,
     PollAnswer,
-    PollRequest,
     RefusedItem,
     Reveal,
 )
@@ -124,7 +123,15 @@ class _Intake:
 def _take_in(intake: _Intake, held: defaultdict[Address, Held], poll: Poll) -> list[RefusedItem]:
     """Takes one poll; returns its refused items."""
     address, request, work = poll.worker, poll.request, intake.work
-    held[address], lost = _with_forgotten(work, poll, held[address])
+    # It may have crashed after it heard an end: replicas that it takes for open are news again. It is refused those
+    # that do not exist or are not its own.
+    open_ = {replica for replica, state in request.known.items() if not lifecycle.is_final_state(state)}
+    astray = open_ - {ReplicaId(replica.id) for replica, _task in held[address]}
+    again = unheard.list_own_replicas(work, address, astray) if astray else []
+    for replica, _task in again:
+        replica.heard = False
+    own = [*held[address], *again]
+    lost = sorted(astray - {ReplicaId(replica.id) for replica, _task in again} - {item.replica for item in poll.items})
     worker = intake.workers[address]
     worker.determinism_class, worker.memory = request.determinism_class, request.memory
     worker.jobs, worker.least_price = list(request.jobs), request.min_price
@@ -133,13 +140,16 @@ def _take_in(intake: _Intake, held: defaultdict[Address, Held], poll: Poll) -> l
     answered = partial(_record_answer, checked)
     refusals = [
         *poll.refused,
-        *lost,
+        *(RefusedItem(replica=one, code="not_found", detail="you hold no such replica") for one in lost),
         *intake.each(address, request.commitments, commitments.record_commitment, intake.committed),
         *intake.each(address, request.reveals, commitments.record_reveal, intake.revealed),
         *intake.each(address, request.answers, answered, intake.revealed),
         *intake.each(address, request.given_up, commitments.return_lease, {}),
     ]
-    held[address] = _mark_known_ends(held[address], request)
+    for replica, _task in own:
+        if lifecycle.is_final_state(replica.state) and request.known.get(ReplicaId(replica.id)) == replica.state:
+            replica.heard = True
+    held[address] = [(replica, task) for replica, task in own if not replica.heard]
     if request.leaving:
         accounts.mark_leaving(work, [address], leaving=True)
     return refusals
@@ -160,9 +170,11 @@ def _record_capacity(intake: _Intake, held: Held, poll: Poll, now: float) -> Non
     unpaid = sum(own is None or own.replica.state not in lifecycle.PAID for own in brought)
     revealed = (intake.own.get(reveal.replica) for reveal in request.reveals)
     unjudged = sum(own is None or not lifecycle.is_final_state(own.replica.state) for own in revealed)
-    worker.capacity = (
-        0 if request.leaving else max(0, request.capacity - unpaid - unjudged - _unheard_leases(held, request))
-    )
+    leased = [ReplicaId(replica.id) for replica, _task in held if replica.state == ReplicaState.LEASED]
+    # it does not know these, since an answer was lost, and asks for them again
+    unheard_leases = sum(replica not in request.known for replica in leased)
+    room = request.capacity - unpaid - unjudged - unheard_leases
+    worker.capacity = 0 if request.leaving else max(0, room)
     if worker.capacity or now - worker.seen_at > SEEN_S:  # the row of a worker that asks is written anyway
         worker.seen_at = now
     if worker.capacity:
@@ -182,36 +194,3 @@ def build_refused_item(replica: ReplicaId, error: MarketError) -> RefusedItem:
         NotFound: "not_found",
     }
     return RefusedItem(replica=replica, code=codes.get(type(error), "refused"), detail=str(error))
-
-
-def _mark_known_ends(held: Held, request: PollRequest) -> Held:
-    """Marks replicas whose end the worker knows as heard; returns the others."""
-    for replica, _task in held:
-        state = replica.state
-        if lifecycle.is_final_state(state) and request.known.get(ReplicaId(replica.id)) == state:
-            replica.heard = True
-    return [(replica, task) for replica, task in held if not replica.heard]
-
-
-def _unheard_leases(held: Held, request: PollRequest) -> int:
-    """Counts leases that the worker does not know since an answer was lost: it asks again for leases that it has."""
-    return sum(
-        replica.state == ReplicaState.LEASED and ReplicaId(replica.id) not in request.known for replica, _task in held
-    )
-
-
-def _with_forgotten(work: Work, poll: Poll, held: Held) -> tuple[Held, list[RefusedItem]]:
-    """Adds replicas that the worker takes for open although it heard their end, since it may have crashed after that.
-
-    Also returns refusals for replicas that it takes for open and that do not exist or are not its own.
-    """
-    open_ = {replica for replica, state in poll.request.known.items() if not lifecycle.is_final_state(state)}
-    astray = open_ - {ReplicaId(replica.id) for replica, _task in held}
-    if not astray:
-        return held, []
-    again = unheard.list_own_replicas(work, poll.worker, astray)
-    for replica, _task in again:
-        replica.heard = False
-    lost = sorted(astray - {ReplicaId(replica.id) for replica, _task in again} - {item.replica for item in poll.items})
-    detail = "you hold no such replica"
-    return [*held, *again], [RefusedItem(replica=replica, code="not_found", detail=detail) for replica in lost]

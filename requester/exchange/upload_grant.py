@@ -83,7 +83,9 @@ def _build_grant(context: Context, reader: RowReader, own: OwnReplica | None, cl
     known = check_own_replica(own, claim.worker, claim.replica, claim.fence)
     replica, task, job = known.replica, known.task, known.job
     paid = replica.state in lifecycle.PAID
-    early = claim.answer if _may_answer_now(context, known, claim) else None
+    leased = replica.state == ReplicaState.LEASED and context.clock() <= replica.lease_until
+    # the whole vote on a task whose lease still runs
+    early = claim.answer if leased and jobs.load_spec(job).decided_alone else None
     if early is not None:
         check_signature(context, task, claim.worker, early.commitment)
     elif replica.state != ReplicaState.AGREE and not paid:
@@ -115,12 +117,6 @@ def _build_grant(context: Context, reader: RowReader, own: OwnReplica | None, cl
 def length_of(spec: JobSpec, layout: Layout) -> int:
     """Returns the bytes of every payload of a job."""
     return payload_bytes(layout, load_codec(spec.uplink.codec)) if spec.secure is None else RECEIPT
-
-
-def _may_answer_now(context: Context, own: OwnReplica, claim: UploadClaim) -> bool:
-    """Returns whether the claim's answer is the whole vote on a task whose lease still runs."""
-    leased = own.replica.state == ReplicaState.LEASED and context.clock() <= own.replica.lease_until
-    return leased and claim.answer is not None and jobs.load_spec(own.job).decided_alone
 
 
 LOOKS: Final = 4

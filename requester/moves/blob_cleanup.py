@@ -108,21 +108,16 @@ def drop_unneeded(context: Context, job_id: str) -> None:
     """
     looked_at = AT_ONCE
     while looked_at == AT_ONCE:
-        looked_at = _drop_some(context, job_id)
-
-
-def _drop_some(context: Context, job_id: str) -> int:
-    """Returns how many blobs it looked at."""
-    with context.begin() as work:
-        rows = unneeded.of_job(work, job_id, AT_ONCE)
-        work.one_at_a_time(*(_build_lock_name(row.digest) for row in rows))
-        payloads = [row.digest for row in rows if row.kind == PAYLOAD]
-        kept = blob_needs.list_needed_blobs(work, [row.digest for row in rows], payloads) if rows else ()
-        for row in rows:
-            if row.digest not in kept and (row.kind == PAYLOAD or not _is_needed(context, row, work)):
-                context.blobs.drop(row.digest)
-        unneeded.delete_released_rows(work, rows)
-    return len(rows)
+        with context.begin() as work:
+            rows = unneeded.of_job(work, job_id, AT_ONCE)
+            work.one_at_a_time(*(_build_lock_name(row.digest) for row in rows))
+            payloads = [row.digest for row in rows if row.kind == PAYLOAD]
+            kept = blob_needs.list_needed_blobs(work, [row.digest for row in rows], payloads) if rows else ()
+            for row in rows:
+                if row.digest not in kept and (row.kind == PAYLOAD or not _is_needed(context, row, work)):
+                    context.blobs.drop(row.digest)
+            unneeded.delete_released_rows(work, rows)
+        looked_at = len(rows)
 
 
 def _is_needed(context: Context, row: UnneededBlob, reader: RowReader) -> bool:

@@ -1,11 +1,9 @@
 """The candidates for a job's tasks, and the class that a job settles on. The rule is market.rules.assignment."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
-from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import assignment
 from gradmarket.market.rules import newcomers as rules
 from gradmarket.market.rules.assignment import Candidate, Idle, Mixable, Opening, Party
@@ -33,13 +31,21 @@ def settle_class(work: Work, job: Job, mixable: Mixable, now: float, asking: Seq
         job.determinism_class = None
     beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
     if job.determinism_class is not None and spec.repeatable:
-        at_hand = [worker for worker in asking if _may_decide_class(worker, job, beside)]
-        parties = [(workers.get_class(worker, job), workers.build_party(worker)) for worker in at_hand]
+        at_hand = [
+            (workers.get_class(worker, job), workers.build_party(worker))
+            for worker in asking
+            if worker.accepted_at is not None
+            and workers.is_serving_job(worker, job.id)
+            and workers.asks_of(worker, job) <= job.price
+        ]
+        parties = [(name, party) for name, party in at_hand if beside is None or name in beside]
         if _lead(parties, spec.separation, mixable)[1] >= limits.plan.quorum:
             return True
     for known in (True, False):
-        own = partial(workers.list_deciding_workers, work, job, now, beside, known)
-        if job.determinism_class is not None and _has_quorum(own, spec, limits.plan.quorum, mixable):
+        some = (SAMPLE * limits.plan.quorum, workers.EVERYBODY)
+        own = (workers.list_deciding_workers(work, job, now, beside, known, most=most) for most in some)
+        sizes = (_find_leading_class(rows, spec.separation, mixable)[1] for rows in own)
+        if job.determinism_class is not None and any(size >= limits.plan.quorum for size in sizes):
             return True
         for names in dict.fromkeys((review.list_preferred_classes(work, job, now), limits.allowed)):
             rows = workers.list_deciding_workers(work, job, now, names, known)
@@ -49,20 +55,6 @@ def settle_class(work: Work, job: Job, mixable: Mixable, now: float, asking: Seq
                 job.determinism_class = leading
                 return True
     return job.determinism_class is not None
-
-
-def _may_decide_class(worker: Worker, job: Job, beside: Collection[str] | None) -> bool:
-    """Returns whether a worker that may get a lease of the job delivered before, is of these classes,
-    and is content.
-    """
-    content = workers.is_serving_job(worker, job.id) and workers.asks_of(worker, job) <= job.price
-    return content and worker.accepted_at is not None and (beside is None or workers.get_class(worker, job) in beside)
-
-
-def _has_quorum(own: Callable[..., Sequence[Any]], spec: JobSpec, quorum: int, mixable: Mixable) -> bool:
-    """Returns whether separate workers among them are a quorum; looks at a few of them first."""
-    some = (SAMPLE * quorum, workers.EVERYBODY)
-    return any(_find_leading_class(own(most=most), spec.separation, mixable)[1] >= quorum for most in some)
 
 
 def _find_leading_class(present: Iterable[Any], separation: Sequence[str], mixable: Mixable) -> tuple[str, int]:

@@ -6,7 +6,6 @@ from itertools import chain
 from typing import Any
 
 from gradmarket.market.rules import assignment
-from gradmarket.market.rules.assignment import Opening
 from gradmarket.market.terms import ReplicaState, TaskState, domain_hash
 from requester.context import Context
 from requester.feature import choose_pool, lateness_in
@@ -81,41 +80,29 @@ def _deal_tasks(
         free = sum(candidate.capacity > 0 for candidate in pool.candidates.values())
         if not free:
             break
-        opening = progress.opening_for(job, task, tried[task.id], pool.mixable, busy[task.round])
+        replicas = tried[task.id]
+        opening = progress.opening_for(job, task, replicas, pool.mixable, busy[task.round])
         if task.attempt and (diverged := list_diverged_replicas(reader, job.id, task.round)).get(task.index):
             opening = replace(opening, diverged=tuple(map(workers.build_party, chain(*diverged.values()))))
         if not any(assignment.why_not(candidate, opening) is None for candidate in pool.candidates.values()):
-            opening = progress.admit_returners(reader, job, opening, tried[task.id], now, busy[task.round])
-        result = _draw_for_task(context, opening, task, tried[task.id], pool, free + others, now)
-        if isinstance(result, Deal):
-            deals.append(result)
-            for candidate in result.drawn:
+            opening = progress.admit_returners(reader, job, opening, replicas, now, busy[task.round])
+        fresh = task.wave == 0 and not any(row.state in progress.HOLDS_A_PLACE for row in replicas)
+        plan = pool.choose_plan(task) if fresh else None
+        count = plan.first_wave if plan else progress.count_open_places(task, replicas)
+        seed = domain_hash("draw", task.secret, task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
+        able = pool.list_able_candidates(seed, opening, count)
+        if count > 0 and not able:
+            continue
+        if count > 0 and len(able) < free + others:  # it waits until each asks that is idle, or its window is over
+            task.window_opened = now if task.window_opened is None else task.window_opened
+            if (left := task.window_opened + assignment.window_s(free + others) - now) > 0:
+                wait = min(wait, left)
+                continue
+        if deal := pool.draw(OpenPlaces(task, replicas, opening, count, seed, fresh, plan), able):
+            deals.append(deal)
+            for candidate in deal.drawn:
                 pool.lease(candidate, task)
-        else:
-            wait = min(wait, result)
     return deals, wait
-
-
-def _draw_for_task(
-    context: Context,
-    opening: Opening,
-    task: Task,
-    replicas: Sequence[Replica],
-    pool: CandidatePool,
-    idle: int,
-    now: float,
-) -> Deal | float:
-    """Draws workers for the task's open places, or returns the seconds until the next try."""
-    fresh = task.wave == 0 and not any(row.state in progress.HOLDS_A_PLACE for row in replicas)
-    plan = pool.choose_plan(task) if fresh else None
-    count = plan.first_wave if plan else progress.count_open_places(task, replicas)
-    seed = domain_hash("draw", task.secret, task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
-    able = pool.list_able_candidates(seed, opening, count)
-    if count > 0 and not able:
-        return context.settings.sweep_s
-    if count > 0 and (wait := _compute_draw_wait(task, len(able), idle, now)) > 0:
-        return wait
-    return pool.draw(OpenPlaces(task, replicas, opening, count, seed, fresh, plan), able) or context.settings.sweep_s
 
 
 def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> int:
@@ -163,12 +150,3 @@ def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> int:
             for name, value in changes.items():
                 setattr(task, name, value)
     return full
-
-
-def _compute_draw_wait(task: Task, able: int, idle: int, now: float) -> float:
-    """Returns the seconds that the draw still waits: none once every live idle worker asks or the window is over."""
-    if able >= idle:
-        return 0.0
-    if task.window_opened is None:
-        task.window_opened = now
-    return max(0.0, task.window_opened + assignment.window_s(idle) - now)

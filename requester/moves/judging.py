@@ -16,7 +16,7 @@ from requester.store import ballots, jobs
 from requester.store.in_hand import TaskInHand
 from requester.store.review import review_of
 from requester.store.tables import Replica, Task
-from requester.store.work import RowReader, Work, record_event
+from requester.store.work import Work, record_event
 
 _REASONS: Final = (
     "{agree} of {committed} committed to another root than it did",
@@ -31,11 +31,19 @@ def judge_tasks(context: Context, work: Work, hands: Iterable[TaskInHand]) -> No
     The last reveal calls this in its own transaction.
     """
     for hand in hands:
-        if hand.task.state == TaskState.REVEALING:
-            now, committed = context.clock(), _list_committed(hand)
-            if _is_all_revealed(context, work, hand.task, committed, now):
-                judgement = _judge(work, hand, committed, jobs.load_spec(hand.job).refereed)
-                _carry_out(context, work, hand, committed, judgement, now)
+        if hand.task.state != TaskState.REVEALING:
+            continue
+        task, now, committed = hand.task, context.clock(), _list_committed(hand)
+        silent = [replica for replica in committed.values() if replica.state == ReplicaState.COMMITTED]
+        if silent and (task.due_at or 0) > now:
+            continue
+        silent.sort(key=lambda replica: replica.worker)
+        for replica in silent:
+            work.move(replica, ReplicaState.WITHHELD, reason="it did not reveal its commitment in time")
+            work.notify(worker_topic(replica.worker))
+        strike_replicas(context, work, task, silent, withheld=True)
+        judgement = _judge(work, hand, committed, jobs.load_spec(hand.job).refereed)
+        _carry_out(context, work, hand, committed, judgement, now)
 
 
 def judge_unheard(context: Context, work: Work, hand: TaskInHand) -> None:
@@ -54,19 +62,6 @@ def _list_committed(hand: TaskInHand) -> dict[ReplicaId, Replica]:
     return {ReplicaId(replica.id): replica for replica in hand.replicas if replica.committed_at is not None}
 
 
-def _is_all_revealed(context: Context, work: Work, task: Task, replicas: dict[ReplicaId, Replica], now: float) -> bool:
-    """Returns whether no reveal is still to come; after the deadline marks silent replicas as withheld."""
-    silent = [replica for replica in replicas.values() if replica.state == ReplicaState.COMMITTED]
-    silent.sort(key=lambda replica: replica.worker)
-    if silent and (task.due_at or 0) > now:
-        return False
-    for replica in silent:
-        work.move(replica, ReplicaState.WITHHELD, reason="it did not reveal its commitment in time")
-        work.notify(worker_topic(replica.worker))
-    strike_replicas(context, work, task, silent, withheld=True)
-    return True
-
-
 def _carry_out(
     context: Context,
     work: Work,
@@ -76,6 +71,8 @@ def _carry_out(
     now: float,
 ) -> None:
     task = hand.task
+    # a worker that commits once the seed is known can hide errors from sketches
+    may_ask_more = not jobs.load_spec(hand.job).verifier.sketched
     if isinstance(judgement, voting.Quorum):
         agreeing = [replicas[id_] for id_ in sorted(judgement.agreeing)]
         rejected = [
@@ -87,7 +84,7 @@ def _carry_out(
         record_outvoted(work, refuted, now)
         reason = _REASONS[hand.task.allowed is not None].format(agree=len(agreeing), committed=len(replicas))
         accept_answer(context, work, hand, agreeing, rejected, reason, now)
-    elif isinstance(judgement, voting.Another) and _may_go_on(work, hand):
+    elif isinstance(judgement, voting.Another) and may_ask_more and jobs.is_task_wanted(work, hand.job, task):
         patience = now + task.offer.lease_seconds + task.offer.wave_seconds
         wave = {"wave": task.wave + 1, "wave_size": judgement.wave, "due_at": None, "patience_until": patience}
         work.move(task, TaskState.OPEN, **wave)
@@ -106,14 +103,6 @@ def _carry_out(
             work.move(task, TaskState.REFERRED, due_at=None)
     else:
         fail_task(context, work, hand, "no quorum among those that the job may ask", now)
-
-
-def _may_go_on(reader: RowReader, hand: TaskInHand) -> bool:
-    """Returns whether a further wave makes sense.
-
-    It does not where sketches are compared: a worker that commits once the seed is known can hide errors from them.
-    """
-    return not jobs.load_spec(hand.job).verifier.sketched and jobs.is_task_wanted(reader, hand.job, hand.task)
 
 
 def accept_answer(

@@ -3,8 +3,6 @@
 The service reads them for the job: its document becomes public, and its metrics reveal facts about its held-out rows.
 """
 
-from collections.abc import Iterator
-
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import ReadyData, ReadyModel
@@ -19,10 +17,17 @@ from requester.store.work import RowReader
 
 def check_spec(context: Context, spec: JobSpec, token: str) -> None:
     """Checks the blobs that the job itself names, before any of them is read. Raises JobRefused."""
+    named = dict[str, Digest | None]()
+    if not isinstance(spec.data, ReadyData):
+        named["data.manifest"] = spec.data.manifest
+    if not isinstance(spec.model, ReadyModel):
+        parts = ("document", "evaluation", "metrics", "parameters")
+        named |= {f"model.{part}": getattr(spec.model, part) for part in parts}
     with context.reading() as reader:
-        for field, digest in _of_spec(spec):
-            _check_here(context, field, digest)
-            _check_read(reader, field, digest, token)
+        for field, digest in named.items():
+            if digest is not None:
+                _check_here(context, field, digest)
+                _check_read(reader, field, digest, token)
 
 
 def check_partitions(context: Context, spec: JobSpec, manifest: Manifest, token: str) -> None:
@@ -52,17 +57,6 @@ def check_partitions(context: Context, spec: JobSpec, manifest: Manifest, token:
                 raise JobRefused(
                     field, f"{paid}: take rows that nobody has, and PUT {dataset.OURS}{measured}?unserved=true"
                 )
-
-
-def _of_spec(spec: JobSpec) -> Iterator[tuple[str, Digest]]:
-    if not isinstance(spec.data, ReadyData) and spec.data.manifest is not None:
-        yield "data.manifest", spec.data.manifest
-    if not isinstance(spec.model, ReadyModel):
-        parts = ("document", "evaluation", "metrics")
-        named: dict[str, Digest | None] = {part: getattr(spec.model, part) for part in parts}
-        for field, digest in {**named, "parameters": spec.model.parameters}.items():
-            if digest is not None:
-                yield f"model.{field}", digest
 
 
 def _check_here(context: Context, field: str, digest: Digest) -> None:

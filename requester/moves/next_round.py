@@ -43,15 +43,12 @@ def ready(reader: RowReader, job: Job) -> bool:
 def _is_next_round_due(reader: RowReader, job: Job, rounds: RoundsNow) -> bool:
     if not rounds.under_way:
         return True
-    return jobs.load_spec(job).overlap > 0 and (
-        _may_open_next(job, rounds) or bool(jobs.stop_reason(reader, job, rounds.closed))
-    )
-
-
-def _may_open_next(job: Job, rounds: RoundsNow) -> bool:
     spec, closed = jobs.load_spec(job), rounds.closed
+    if spec.overlap == 0:
+        return False
     newest = overlap.BEFORE if closed is None else closed.number
-    return overlap.may_open(rounds.following, newest, spec.overlap, spec.rounds)
+    may_open = overlap.may_open(rounds.following, newest, spec.overlap, spec.rounds)
+    return may_open or bool(jobs.stop_reason(reader, job, closed))
 
 
 def open_round_or_end(context: Context, work: Work, job: Job, now: float) -> float | None:
@@ -112,7 +109,8 @@ def _is_round_affordable(reader: RowReader, job: Job, rounds: RoundsNow, price: 
 
 def _open_round(context: Context, work: Work, job: Job, number: int, price: Units, now: float) -> None:
     publication, job.reason = jobs.load_publication(job), ""
-    parameters = _find_start_parameters(work, job, number) or publication.parameters
+    start = work.get(Round, (job.id, overlap.starts_after(number, jobs.load_spec(job).overlap)))
+    parameters = publication.parameters if start is None or not start.updated else Digest(start.updated)
     values = {"parameters": parameters, "price": price, "optimizer_state": "", "opened_at": now}
     row = work.get(Round, (job.id, number))
     if row is None:
@@ -129,12 +127,6 @@ def _open_round(context: Context, work: Work, job: Job, number: int, price: Unit
     )
     if publication.spec.overlap:
         work.notify(PLAN)
-
-
-def _find_start_parameters(reader: RowReader, job: Job, number: int) -> Digest | None:
-    """Returns the parameters that the round's tasks start from; None for the published ones."""
-    row = reader.get(Round, (job.id, overlap.starts_after(number, jobs.load_spec(job).overlap)))
-    return None if row is None else Digest(row.updated or "")
 
 
 def continue_job(context: Context, work: Work, job: Job, now: float) -> None:

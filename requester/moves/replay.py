@@ -20,7 +20,6 @@ from gradmarket.market.gradient.aggregators import configure_aggregator
 from gradmarket.market.gradient.arrays import Arrays, Vector
 from gradmarket.market.gradient.codecs import load_codec
 from gradmarket.market.gradient.noise import Noise
-from gradmarket.market.gradient.one_step import OptimizerStep
 from gradmarket.market.gradient.published_update import UpdateDraft, update_bytes
 from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merged_shards
 from gradmarket.market.gradient.round_update import advance_model
@@ -96,7 +95,13 @@ def inputs_of(reader: RowReader, job: Job, row: Round, used: Sequence[Task] | No
     if spec.secure is not None:
         tasks = tasks[:1]  # all have one payload, the mean (store.round_sum)
     answers = tuple((task.payload or Digest(""), task.offer.seed) for task in tasks)
-    noise = _build_noise(spec, job, row.number, sorted(blob for blob, _ in answers))
+    noise = None
+    if spec.privacy is not None and spec.secure is None:  # with secure sums the holders have added it
+        # Its seed never leaves the service: it would allow to remove the noise. Other answers get other noise: after a
+        # restored backup the round is computed again, and the difference of two models with the same noise has none.
+        blobs = sorted(blob for blob, _ in answers)
+        seed = domain_hash("noise", job.secret, row.number.to_bytes(8, "big"), *map(str.encode, blobs))
+        noise = Noise(spec.privacy.noise_multiplier * spec.norm_bound, seed)
     return MergeInputs(
         before=_build_version(reader, row),
         spec=spec,
@@ -105,18 +110,6 @@ def inputs_of(reader: RowReader, job: Job, row: Round, used: Sequence[Task] | No
         answers=answers,
         scales=answer_kind_of(reader, job).compute_merge_weights(reader, job, tasks),
     )
-
-
-def _build_noise(spec: JobSpec, job: Job, number: int, answers: Sequence[Digest]) -> Noise | None:
-    """Returns the noise of a round, by a seed that never leaves the service: the seed would allow to remove the noise.
-
-    Other answers get other noise: after a restored backup the round is computed again, and the difference of two models
-    with the same noise has none.
-    """
-    if spec.privacy is None or spec.secure is not None:  # with secure sums the holders have added it
-        return None
-    seed = domain_hash("noise", job.secret, number.to_bytes(8, "big"), *map(str.encode, answers))
-    return Noise(spec.privacy.noise_multiplier * spec.norm_bound, seed)
 
 
 def _build_version(reader: RowReader, row: Round) -> Version:
@@ -170,17 +163,13 @@ def merge_round(blobs: Blobs, inputs: MergeInputs, state: LiveState) -> float:
         before, after, memory = state.parameters.arrays, state.spare.arrays, state.memory.arrays
         layout, move = inputs.recipe.layout, move_of(inputs.spec, inputs.number)
         lanes = Lanes(LANES, stack.enter_context(ThreadPoolExecutor(LANES)).map)
-        draft = _build_update_draft(inputs, state, move)
+        draft = None
+        if move.downlink is not None:
+            room = state.make_update_room(update_bytes(layout, move.downlink))
+            draft = UpdateDraft(move.downlink, room, hash_of(inputs.before.parameters))
         loss = advance_model(layout, before, after, memory, shards, move, lr, inputs.counters, lanes, draft)
     state.swap_images()
     return loss
-
-
-def _build_update_draft(inputs: MergeInputs, state: LiveState, move: OptimizerStep) -> UpdateDraft | None:
-    if move.downlink is None:
-        return None
-    room = state.make_update_room(update_bytes(inputs.recipe.layout, move.downlink))
-    return UpdateDraft(move.downlink, room, hash_of(inputs.before.parameters))
 
 
 def _release_after_shards(state: LiveState, answers: Sequence[MergedAnswer], shards: Shards) -> Shards:

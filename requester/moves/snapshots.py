@@ -90,7 +90,17 @@ def collect_replay_blobs(context: Context, job_id: str) -> None:
     state of a finished one."""
     with context.begin() as work:
         job = lock_row(work, Job, job_id)
-        payloads, old = _list_unneeded(work, job)
+        payloads: list[str] = []
+        old: Sequence[Round] = []
+        if job.replay_from is not None:
+            # payloads that are merged for good, and rounds whose snapshots are older than the one to replay from
+            bound, latest = _replayed_from(work, job, job.replay_from), jobs.latest_round(work, job_id)
+            over = job.ended_at is not None and (latest is None or bound > latest.number)
+            rows = merges.list_snapshot_rounds(work, job_id, bound)
+            base = bound - 1 if over else rows[-1].number if rows else -1
+            payloads = merges.merged_payloads(work, job, base)
+            job.replay_from = None if over else max(job.replay_from, base + 1)
+            old = rows if over and job.state != JobState.FINISHED else rows[:-1]
         newest, now = jobs.latest_closed(work, job_id), context.clock()
         oldest = newest.number - blob_cleanup.kept_newest(jobs.load_spec(job)) if newest else -1
         if job.ended_at is not None:
@@ -111,19 +121,6 @@ def is_settled(reader: RowReader, job: Job) -> bool:
         return False
     latest = jobs.latest_round(reader, job.id)
     return latest is None or _replayed_from(reader, job, job.replay_from) > latest.number
-
-
-def _list_unneeded(reader: RowReader, job: Job) -> tuple[list[str], Sequence[Round]]:
-    """Returns payloads that are merged for good, and rounds whose snapshots are older than the one to replay from."""
-    if job.replay_from is None:
-        return [], []
-    bound, latest = _replayed_from(reader, job, job.replay_from), jobs.latest_round(reader, job.id)
-    over = job.ended_at is not None and (latest is None or bound > latest.number)
-    rows = merges.list_snapshot_rounds(reader, job.id, bound)
-    base = bound - 1 if over else rows[-1].number if rows else -1
-    payloads = merges.merged_payloads(reader, job, base)
-    job.replay_from = None if over else max(job.replay_from, base + 1)
-    return payloads, rows if over and job.state != JobState.FINISHED else rows[:-1]
 
 
 def _replayed_from(reader: RowReader, job: Job, since: int) -> int:

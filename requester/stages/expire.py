@@ -14,7 +14,7 @@ from requester.moves.faults import reopen_task
 from requester.notifier import worker_topic
 from requester.store import ready_rows, tasks
 from requester.store.in_hand import TaskInHand, lock_task_if_free
-from requester.store.work import RowReader, Work, record_event
+from requester.store.work import RowReader, record_event
 
 TOPIC = "expire"
 
@@ -51,20 +51,16 @@ def run(context: Context, task_id: str) -> float | None:
         elif _in_vain(hand, now) and not faults.is_job_at_fault(context, work, hand, True):
             judging.fail_task(context, work, hand, "no further worker that may take it came in time", now)
         if task.state == TaskState.UPLOADING and task.due_at is not None and task.due_at < now:
-            _ask_next(context, work, hand, now)
+            owed = tasks.awaits_review(task)
+            for replica in hand.in_state(ReplicaState.AGREE):
+                if replica.id == task.uploader:
+                    work.move(replica, ReplicaState.WITHHELD, reason="it did not bring the payload it had agreed on")
+                    strike_replicas(context, work, task, [replica], withheld=True)
+                    about = {"task": task.id, "replica": replica.id, "worker": replica.worker}
+                    record_event(work, task.job_id, "withheld", now, **about)
+                    work.notify(worker_topic(replica.worker))
+            left = hand.in_state(ReplicaState.AGREE)
+            nobody = "no auditor brought its payload in time" if owed else "every agreeing worker withheld the payload"
+            judging.request_next_payload(context, work, hand, left, nobody, now)
         lateness_in(work).request_backup(work, hand, now)
     return None
-
-
-def _ask_next(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
-    """Marks the uploader as having withheld, and asks the next agreeing replica; fails the task if none is left."""
-    task, owed = hand.task, tasks.awaits_review(hand.task)
-    for replica in hand.in_state(ReplicaState.AGREE):
-        if replica.id == task.uploader:
-            work.move(replica, ReplicaState.WITHHELD, reason="it did not bring the payload it had agreed on")
-            strike_replicas(context, work, task, [replica], withheld=True)
-            record_event(work, task.job_id, "withheld", now, task=task.id, replica=replica.id, worker=replica.worker)
-            work.notify(worker_topic(replica.worker))
-    left = hand.in_state(ReplicaState.AGREE)
-    nobody = "no auditor brought its payload in time" if owed else "every agreeing worker withheld the payload"
-    judging.request_next_payload(context, work, hand, left, nobody, now)

@@ -8,7 +8,6 @@ from gradmarket.market.errors import JobRefused, MarketError, NotFound
 from gradmarket.market.gradient.round_update import build_model_state
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import ReadyModel
-from gradmarket.market.manifest import Manifest
 from gradmarket.market.release import PROTOCOL
 from gradmarket.market.rules.pricing import PricedWork
 from gradmarket.market.sampling import check_weighed
@@ -18,7 +17,6 @@ from graphdoc.encoding import canonical
 from requester import dataset
 from requester.context import Context
 from requester.feature import beginning_of, features_of
-from requester.model_runner import PublishedModel
 from requester.moves import admission, blob_cleanup, named_blobs
 from requester.store import jobs, ready_rows
 from requester.store.facts import Facts, as_json, layout_facts, price_of
@@ -103,7 +101,14 @@ def _build_publication(context: Context, job_id: str, spec: JobSpec, token: str)
         feature.store_data(context, spec, manifest)
     dataset.check_dataset(context.blobs, spec, manifest)
     named_blobs.check_partitions(context, spec, manifest, token)  # once all are here: none becomes unserved after this
-    model = _prepare_model(context, spec, manifest)
+    if isinstance(spec.model, ReadyModel):
+        models = (feature.publish_model(context, spec, manifest) for feature in features_of(context))
+        model = next(filter(None, models))
+    else:
+        for field, digest in (("model.document", spec.model.document), ("model.parameters", spec.model.parameters)):
+            if not context.blobs.has(digest):
+                raise JobRefused(field, f"upload it first: PUT /v1/blobs/{digest}")
+        model = context.modelling.describe_model(context.blobs, spec, spec.model)
     spec = spec.model_copy(update={"step": model.step})
     dataset.check_inputs(manifest, model.inputs)
     check_weighed(spec, model.layout)
@@ -139,13 +144,3 @@ def _build_publication(context: Context, job_id: str, spec: JobSpec, token: str)
         weighed=model.layout.weighed,
     )
     return publication, facts
-
-
-def _prepare_model(context: Context, spec: JobSpec, manifest: Manifest) -> PublishedModel:
-    if isinstance(spec.model, ReadyModel):
-        models = (feature.publish_model(context, spec, manifest) for feature in features_of(context))
-        return next(filter(None, models))
-    for field, digest in (("model.document", spec.model.document), ("model.parameters", spec.model.parameters)):
-        if not context.blobs.has(digest):
-            raise JobRefused(field, f"upload it first: PUT /v1/blobs/{digest}")
-    return context.modelling.describe_model(context.blobs, spec, spec.model)

@@ -1,8 +1,7 @@
 """The revealed answers of replicas, as the job's verifier compares them, and the thresholds that judged sketches."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import combinations_with_replacement
-from typing import Any
 
 from sqlalchemy import select
 
@@ -41,22 +40,16 @@ def group_ballots(work: Work, hand: TaskInHand, replicas: Mapping[ReplicaId, Rep
     sketches: Mapping[str, Sketch] = {}
     if chosen.SKETCHED:
         sketches = sketches_of(work, task)
-        task.allowed = tolerance.encode_thresholds(_load_allowed_pairs(work, hand.job, replicas.values()))
-    ballots = {id_: _build_ballot(chosen, replica, sketches.get(id_)) for id_, replica in replicas.items()}
+        known = _load_thresholds(work, hand.job)
+        pairs = combinations_with_replacement(sorted({replica.determinism_class for replica in replicas.values()}), 2)
+        task.allowed = tolerance.encode_thresholds({classes: known[classes] for classes in pairs if classes in known})
+    ballots = {
+        id_: chosen.ballot(Revealed(Digest(replica.root or ""), replica.determinism_class, sketches.get(id_)))
+        if replica.state == ReplicaState.REVEALED
+        else None
+        for id_, replica in replicas.items()
+    }
     return chosen.groups(ballots, None if task.allowed is None else tolerance.parse_thresholds(task.allowed))
-
-
-def _build_ballot(chosen: Any, replica: Replica, made: Sketch | None) -> Any:
-    if replica.state != ReplicaState.REVEALED:
-        return None
-    return chosen.ballot(Revealed(Digest(replica.root or ""), replica.determinism_class, made))
-
-
-def _load_allowed_pairs(reader: RowReader, job: Job, replicas: Iterable[Replica]) -> Allowed:
-    """Returns the thresholds of every calibrated pair of classes among the replicas."""
-    known = _load_thresholds(reader, job)
-    pairs = combinations_with_replacement(sorted({replica.determinism_class for replica in replicas}), 2)
-    return {classes: known[classes] for classes in pairs if classes in known}
 
 
 def list_mixable_classes(reader: RowReader, job: Job, now: float) -> Mixable:

@@ -45,13 +45,11 @@ def facts_of(job: Job) -> Facts:
 
 
 def layout_of(job: Job) -> Layout:
-    return _LAYOUTS.get(job.spec_digest, lambda: _build_layout(job))
-
-
-def _build_layout(job: Job) -> Layout:
     facts = facts_of(job)
-    entries = tuple(LayoutEntry(entry.name, entry.shape, entry.kind) for entry in facts.layout)
-    return layout_in(jobs.load_spec(job), Layout(entries, weighed=facts.weighed))
+    entries = (LayoutEntry(entry.name, entry.shape, entry.kind) for entry in facts.layout)
+    return _LAYOUTS.get(
+        job.spec_digest, lambda: layout_in(jobs.load_spec(job), Layout(tuple(entries), weighed=facts.weighed))
+    )
 
 
 def layout_facts(layout: Layout) -> tuple[EntryFacts, ...]:
@@ -64,16 +62,11 @@ def as_json(facts: Facts) -> dict[str, Any]:
 
 def price_of(reader: RowReader, job: Job, latest: Round | None) -> Units:
     """Returns the price of a gradient in a round that opens after `latest`, the newest closed one; None: the first."""
-    unit = Amount(int(job.unit))
-    overlapped = latest is not None and jobs.load_spec(job).overlap > 0
-    before = reader.get(Round, (job.id, latest.number - 1)) if latest is not None and overlapped else None
-    past = None if latest is None else _build_past(latest, before, unit)
-    price = jobs.load_spec(job).price.of(PricedWork(facts_of(job).flops, unit), past)
+    spec, unit, past = jobs.load_spec(job), Amount(int(job.unit)), None
+    if latest is not None:
+        # with an overlap, the round's own time begins when the one before it is merged
+        before = reader.get(Round, (job.id, latest.number - 1)) if spec.overlap > 0 else None
+        began = max(latest.opened_at, before.closed_at or 0.0) if before else latest.opened_at
+        past = Past(Amount(latest.price * unit), round(1000 * ((latest.closed_at or began) - began)))
+    price = spec.price.of(PricedWork(facts_of(job).flops, unit), past)
     return payment.in_units("price", price, unit, payment.MAX_PRICE)
-
-
-def _build_past(row: Round, before: Round | None, unit: Amount) -> Past:
-    """With an overlap, the round's own time begins when the one before it is merged."""
-    began = max(row.opened_at, before.closed_at or 0.0) if before else row.opened_at
-    seconds = (row.closed_at or began) - began
-    return Past(Amount(row.price * unit), round(1000 * seconds))

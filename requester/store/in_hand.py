@@ -85,17 +85,16 @@ def of_replicas(
     if not replicas:
         return {}
     asked, locked = set(replicas), _OF_REPLICAS(work, workers=workers, replicas=replicas)
-    hands = _to_pay(work, locked) if to_pay else _in_hand(work, locked)
+    if to_pay:
+        hands = {task.id: TaskInHand(task, job, None, []) for task, job in locked}
+        joined = work.session.execute(_WITH_WORKERS, {"tasks": list(hands)}) if hands else ()
+        for replica, wave, worker, round_ in joined:
+            hand = hands[replica.task_id]
+            hand.replicas.append(replica)
+            hand.wave, hand.round, hand.workers[worker.address] = wave, round_, worker
+    else:
+        hands = _in_hand(work, locked)
     return {row.id: ReplicaInHand(row, hand) for hand in hands.values() for row in hand.replicas if row.id in asked}
-
-
-def _to_pay(work: Work, tasks: Sequence[tuple[Task, Job]]) -> dict[str, TaskInHand]:
-    hands = {task.id: TaskInHand(task, job, None, []) for task, job in tasks}
-    for replica, wave, worker, round_ in work.session.execute(_WITH_WORKERS, {"tasks": list(hands)}) if hands else ():
-        hand = hands[replica.task_id]
-        hand.replicas.append(replica)
-        hand.wave, hand.round, hand.workers[worker.address] = wave, round_, worker
-    return hands
 
 
 def lock_task_if_free(work: Work, task_id: str) -> TaskInHand | None:

@@ -148,20 +148,16 @@ def stop_reason(reader: RowReader, job: Job, row: Round | None) -> str:
     """Returns why the job is over after `row`, its newest merged round; empty where it is not."""
     if row is None:
         return ""
-    limited = any(isinstance(rule, StopAtSpent) for rule in load_spec(job).stop)
+    spec = load_spec(job)
+    limited = any(isinstance(rule, StopAtSpent) for rule in spec.stop)
     spent = sum_earned_units(reader, job.id) * int(job.unit) if limited else 0
-    noised = count_noised_rounds(reader, job.id, load_spec(job), row.number + 1)
-    watched = any(isinstance(rule, StopAtPatience) for rule in load_spec(job).stop)
+    noised = count_noised_rounds(reader, job.id, spec, row.number + 1)
+    watched = any(isinstance(rule, StopAtPatience) for rule in spec.stop)
     earlier = reader.session.execute(_MEASURED, {"job": job.id, "round": row.number}).all() if watched else ()
     rounds = (*earlier, (row.number, row.metrics))
-    measured = [metrics or _measure_nothing(load_spec(job), number) for number, metrics in rounds]
-    return stopping.find_stop_reason(load_spec(job).ending, row.number, measured, spent, noised)
-
-
-def _measure_nothing(spec: JobSpec, number: int) -> dict[str, float] | None:
-    """Returns the metrics of a round that has none: None where it was not evaluated."""
-    due = spec.evaluation is not None and spec.evaluation.is_due(number, spec.rounds)
-    return {} if due else None
+    due = spec.evaluation is not None and spec.evaluation.is_due
+    measured = [metrics or ({} if due and due(number, spec.rounds) else None) for number, metrics in rounds]
+    return stopping.find_stop_reason(spec.ending, row.number, measured, spent, noised)
 
 
 _MEASURED: Final = (

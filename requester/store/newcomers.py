@@ -10,7 +10,6 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, case, exists, func, or_, select
 from sqlalchemy.orm import InstrumentedAttribute
 
-from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import assignment, newcomers
 from gradmarket.market.rules.assignment import Mixable, Party
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
@@ -97,18 +96,15 @@ def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
         listed: list[Address] | None = feature.list_next_covered(reader, job, mixable, now)
         if listed is not None:
             return listed
-    return [
-        address
-        for known in (True, False)
-        if (most := _count_affordable_workers(reader, job, mixable, known, now)) > 0
-        for address in _draw_uncovered_workers(reader, job, mixable, known, now)[:most]
-    ]
-
-
-def _count_affordable_workers(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> int:
-    """Returns the workers that the money allows; of newcomers at most those still wanted and not covered."""
-    by_money = count_by_money(reader, job, known)
-    return by_money if known or by_money <= 0 else min(by_money, _count_wanted_newcomers(reader, job, mixable, now))
+    drawn = list[Address]()
+    for known in (True, False):
+        most = count_by_money(reader, job, known)
+        if most > 0 and not known:
+            most = min(most, _count_wanted_newcomers(reader, job, mixable, now))
+        if most > 0:
+            rows = load_content_workers(reader, job, _DRAWN[known], ask_in_turn(job, mixable, now))
+            drawn += [party.worker for party in newcomers.in_turn(map(workers.build_party, rows))][:most]
+    return drawn
 
 
 def count_by_money(reader: RowReader, job: Job, known: bool) -> int:
@@ -139,7 +135,10 @@ def _count_wanted_newcomers(reader: RowReader, job: Job, mixable: Mixable, now: 
     That is the number missing to those that it tries at once, or the number that its open tasks lack besides those at
     work: a split task needs more workers than a round begins with.
     """
-    known, idle = list_known_parties(reader, job, mixable, now), _list_idle_newcomers(reader, job, mixable, now)
+    known = list_known_parties(reader, job, mixable, now)
+    beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
+    # with money reserved, there, with room and without a place
+    idle = [workers.build_party(row) for row in reader.session.execute(_IDLE, workers.asked_of(job, now, beside))]
     first_wave = jobs.load_spec(job).plan().first_wave
     nothing = assignment.Opening(JobId(job.id), frozenset(), (), "", Units(0), jobs.load_spec(job).separation)
     trials = jobs.count_places(reader, job)
@@ -148,12 +147,6 @@ def _count_wanted_newcomers(reader: RowReader, job: Job, mixable: Mixable, now: 
     missing = trials - in_flight(reader, job) - len(idle)
     openings = [(opening, places) for _task, opening, places in _list_openings(reader, job, mixable)]
     return max(missing, newcomers.count_lacking_places(known, idle, openings))
-
-
-def _list_idle_newcomers(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Party]:
-    """Returns the newcomers with money reserved that can be drawn now: they are there, have room and hold no place."""
-    beside = assignment.list_comparable_classes(job.determinism_class or "", mixable)
-    return [workers.build_party(row) for row in reader.session.execute(_IDLE, workers.asked_of(job, now, beside))]
 
 
 _IDLE: Final = workers.PRESENT.where(
@@ -198,18 +191,12 @@ def count_places_left(
             break
         to_come += len(spec.tasks_of(number)) if spec.repeatable else 1
     openings = _list_openings(reader, job, ballots.list_mixable_classes(reader, job, now))
-    return {worker: PlacesLeft(_count_open_to(spec, openings, worker), to_come) for worker in asked}
-
-
-def _count_open_to(spec: JobSpec, openings: Iterable[tuple[Task, assignment.Opening, int]], worker: str) -> int:
-    untried = [task for task, opening, places in openings if places > 0 and worker not in opening.tried]
-    return len(untried) if spec.repeatable else len({task.round for task in untried})
-
-
-def _draw_uncovered_workers(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Address]:
-    """Returns workers without cover that ask for the job at its price or less, in turn over their owners."""
-    rows = load_content_workers(reader, job, _DRAWN[known], ask_in_turn(job, mixable, now))
-    return [party.worker for party in newcomers.in_turn(map(workers.build_party, rows))]
+    left = {}
+    for worker in asked:
+        untried = [task for task, opening, places in openings if places > 0 and worker not in opening.tried]
+        open_now = len(untried) if spec.repeatable else len({task.round for task in untried})
+        left[worker] = PlacesLeft(open_now, to_come)
+    return left
 
 
 def ask_in_turn(job: Job, mixable: Mixable, now: float) -> dict[str, Any]:

@@ -17,7 +17,11 @@ def upgrade_schema(engine: Engine, revision: str = "head") -> None:
 
     Raises Refused, and changes nothing, where the database is of a revision that this release does not have.
     """
-    if revision != "head" or _read_revisions(engine) != [find_newest_revision()]:  # alembic takes longer than to ask
+    with engine.connect() as connection:  # alembic takes longer than to ask
+        versioned = inspect(connection).has_table("alembic_version")
+        there = connection.execute(text("SELECT version_num FROM alembic_version")).scalars() if versioned else ()
+        newest = list(there) == [find_newest_revision()]
+    if revision != "head" or not newest:
         import_module("requester.store.revisions").run_revisions(engine, revision)
 
 
@@ -25,13 +29,6 @@ def find_newest_revision() -> str:
     """Returns the newest revision by the names of the files, such as r0053_since_first_release.py."""
     files = Path(migrations.__file__).parent.glob("versions/r*_*.py")
     return max(file.name.removeprefix("r").partition("_")[0] for file in files)
-
-
-def _read_revisions(engine: Engine) -> list[str]:
-    with engine.connect() as connection:
-        if not inspect(connection).has_table("alembic_version"):
-            return []
-        return list(connection.execute(text("SELECT version_num FROM alembic_version")).scalars())
 
 
 # Jobs that another release opened and that are not over: this one would judge and merge them by other rules.

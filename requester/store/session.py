@@ -34,7 +34,7 @@ def open_engine(url: str) -> Engine:
         cursor = _build_lean_cursor(engine.dialect.loaded_dbapi)
         event.listen(engine, "connect", lambda connection, _record: setattr(connection, "cursor_factory", cursor))
         event.listen(engine, "connect", _plan_once)
-        event.listen(engine, "checkin", _stamp_checkin)
+        event.listen(engine, "checkin", lambda _, record: record.info.update(rested_since=time.monotonic()))
         event.listen(engine, "checkout", _build_ping(engine.dialect.loaded_dbapi.Error))
         return engine
     lasting = {"timeout": BUSY_TIMEOUT_MS / 1000, "check_same_thread": False}
@@ -69,10 +69,6 @@ def _build_lean_cursor(driver: Any) -> type[Any]:
 def _plan_once(connection: Any, _record: Any) -> None:
     connection.execute(PLANNED_ONCE)
     connection.commit()
-
-
-def _stamp_checkin(_connection: Any, record: Any) -> None:
-    record.info["rested_since"] = time.monotonic()
 
 
 def _build_ping(kind: type[Exception]) -> Callable[[Any, Any, Any], None]:
@@ -141,14 +137,10 @@ def sessions_of(engine: Engine, features: Sequence[object] = ()) -> Sessions:
     reading = engine.execution_options(**(shared if is_shared(engine) else {"reading": True}))
     info = {"features": tuple(features), "reading": reading}
     sessions = sessionmaker(engine, class_=MovingSession, expire_on_commit=False, info=info)
-    event.listen(sessions, "loaded_as_persistent", _protect_row)
+    event.listen(sessions, "loaded_as_persistent", lambda session, row: session.kept.append(row))
     return sessions
 
 
 def features_in(sessions: Sessions) -> tuple[object, ...]:
     features: tuple[object, ...] = sessions.kw["info"]["features"]
     return features
-
-
-def _protect_row(session: MovingSession, row: object) -> None:
-    session.kept.append(row)

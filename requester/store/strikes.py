@@ -3,7 +3,7 @@
 Strikes are changed in the transaction that judges the owed answer. The rule is market.rules.strikes.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,7 +32,8 @@ class StrikeChange:
 
 def change_strikes(work: Work, changes: Sequence[StrikeChange], now: float, most: int) -> None:
     """Makes the changes, one after the other, under one lock; an operator that has `most` is suspended in the job."""
-    rows = _lock_strikes(work, changes)
+    named = {"jobs": {change.job_id for change in changes}, "operators": {change.operator for change in changes}}
+    rows = {(row.job_id, row.operator): row for row in work.session.scalars(_NAMED, named)}
     for job_id, operator in sorted({change.key for change in changes if change.more} - rows.keys()):
         blank = dict.fromkeys(("weight", "withheld", "at", "until", "withheld_until"), 0.0)
         rows[job_id, operator] = Strike(job_id=job_id, operator=operator, **blank)
@@ -88,13 +89,6 @@ _FAILED: Final = select(Reputation.operator).where(
 
 def compute_strike_weight(row: Strike, now: float) -> float:
     return strikes.decay_strikes(_build_strikes(row), now).weight
-
-
-def _lock_strikes(work: Work, changes: Iterable[StrikeChange]) -> dict[tuple[str, str], Strike]:
-    """Returns the existing rows, locked for this transaction in the one common order."""
-    jobs, operators = {change.job_id for change in changes}, {change.operator for change in changes}
-    rows = work.session.scalars(_NAMED, {"jobs": jobs, "operators": operators})
-    return {(row.job_id, row.operator): row for row in rows}
 
 
 def list_struck(reader: RowReader, changes: Sequence[StrikeChange], now: float) -> set[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Moves a row from one state to the next, as its entity's table allows, and only from the state it was read in."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from typing import Any, cast
@@ -43,22 +43,20 @@ class Moves:
         self._was.clear()
         for (table, names), rows in alike.items():
             values = [{"was": was, "row": row.id} | {name: getattr(row, name) for name in names} for row, was in rows]
-            if _write_moved_rows(connection, table, names, values) != len(rows):
+            together = _all_at_once(table, names) if connection.dialect.name == "postgresql" else None
+            if together is None:
+                written = connection.execute(_compare_and_set(table, names), values).rowcount
+            else:
+                arrays = {f"all_{name}": [row[name] for row in values] for name in values[0]}
+                written = connection.execute(together, arrays).rowcount
+            if written != len(rows):
                 raise StaleDataError(f"somebody else moved one of {len(rows)} {table.__tablename__}")
-            _mark_committed((row for row, _was in rows), names)
+            for row, _was in rows:
+                for name in names:
+                    set_committed_value(row, name, getattr(row, name))
 
     def __bool__(self) -> bool:
         return bool(self._was)
-
-
-def _write_moved_rows(
-    connection: Connection, table: type[Held], names: tuple[str, ...], values: list[dict[str, Any]]
-) -> int:
-    """Writes the rows, on PostgreSQL by one statement for all; returns how many were in the state they were read in."""
-    together = _all_at_once(table, names) if connection.dialect.name == "postgresql" else None
-    if together is None:
-        return connection.execute(_compare_and_set(table, names), values).rowcount
-    return connection.execute(together, {f"all_{name}": [row[name] for row in values] for name in values[0]}).rowcount
 
 
 @cache
@@ -79,12 +77,6 @@ def _all_at_once(table: type[Held], names: tuple[str, ...]) -> Update | None:
 def _compare_and_set(table: type[Held], names: tuple[str, ...]) -> Update:
     same = table.id == bindparam("row"), table.state == bindparam("was")
     return update(cast(Table, table.__table__)).where(*same).values({name: bindparam(name) for name in names})
-
-
-def _mark_committed(rows: Iterable[Held], names: Iterable[str]) -> None:
-    for row in rows:
-        for name in names:
-            set_committed_value(row, name, getattr(row, name))
 
 
 def move_now(connection: Connection, row: Base, new: StrEnum, values: Mapping[str, Any]) -> bool:

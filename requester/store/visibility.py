@@ -59,9 +59,10 @@ def load_access(reader: RowReader, digest: Digest, worker: Address = NOBODY) -> 
     access = _build_access_query(reader.session.info["features"])
     found = reader.session.execute(access, {"digest": digest, "worker": worker}).one()
     alone = not found.shared
+    private = (not jobs.load_spec(job).repeatable for job in reader.session.scalars(_ANSWERED, {"digest": digest}))
     return Access(
         unserved=found.unserved and not found.hidden,
-        holders=alone and found.answered and _is_private(reader, digest),
+        holders=alone and found.answered and any(private),
         answer=alone and found.hidden,
         to_anybody=found.to_anybody,
         to_worker=not found.kept or found.own,
@@ -71,10 +72,6 @@ def load_access(reader: RowReader, digest: Digest, worker: Address = NOBODY) -> 
 def list_restricted_blobs(reader: RowReader, digests: Collection[Digest]) -> set[Digest]:
     """Returns those of many blobs that an API token may be refused: all that are unserved or an answer."""
     return set(reader.session.scalars(_NARROWED, {"blobs": digests}))
-
-
-def _is_private(reader: RowReader, digest: Digest) -> bool:
-    return any(not jobs.load_spec(job).repeatable for job in reader.session.scalars(_ANSWERED, {"digest": digest}))
 
 
 def _build_parameters_condition(of: ColumnElement[bool]) -> ColumnElement[bool]:

@@ -10,10 +10,6 @@ from gradmarket.market.terms import Address, Digest, Hash, Plan, ReplicaState, T
 from requester.store.tables.base import Base
 
 
-def _own_round(context: Any) -> int:
-    return int(context.get_current_parameters()["round"])
-
-
 class Task(Base):
     __tablename__ = "tasks"
 
@@ -49,7 +45,7 @@ class Task(Base):
     payload_bytes: Mapped[int | None]
     norm: Mapped[float | None]
     """L2 norm of the accepted gradients; None where no answer is audited."""
-    merge_round: Mapped[int] = mapped_column(default=_own_round)
+    merge_round: Mapped[int] = mapped_column(default=lambda context: int(context.get_current_parameters()["round"]))
     """The round whose merge takes its answer: its own, or a later one where its own was merged without it."""
     used: Mapped[bool] = mapped_column(default=False)
     """Its answer is in that merge."""
