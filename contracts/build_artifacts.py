@@ -38,39 +38,33 @@ def build_all() -> dict[str, dict[str, Any]]:
         places = ["--out", str(out), "--cache-path", str(out / "cache")]
         command = [str(toolchain.locate_tool("forge")), "build", "src", "--quiet", *places]
         subprocess.run(command, cwd=toolchain.HERE, env=toolchain.build_node_environment(), check=True)
-        return {name: _build_artifact(Path(folder), name) for name in NAMES}
-
-
-def _build_artifact(out: Path, name: str) -> dict[str, Any]:
-    output = json.loads((out / f"{name}.sol" / f"{name}.json").read_text(encoding="utf-8"))
-    sources = {
-        path: sha256((toolchain.HERE / path).read_bytes()).hexdigest() for path in sorted(output["metadata"]["sources"])
-    }
-    return {
-        "name": name,
-        "abi": output["abi"],
-        "bytecode": output["bytecode"]["object"],
-        "deployedBytecode": output["deployedBytecode"]["object"],
-        "immutableReferences": _sort_references(output["deployedBytecode"]["immutableReferences"]),
-        "sources": sources,
-        "sources_sha256": sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest(),
-        "compiler": _build_compiler_facts(output["metadata"]),
-    }
+        artifacts = {}
+        for name in NAMES:
+            output = json.loads((out / f"{name}.sol" / f"{name}.json").read_text(encoding="utf-8"))
+            metadata, code = output["metadata"], output["deployedBytecode"]
+            settings, paths = metadata["settings"], sorted(metadata["sources"])
+            sources = {path: sha256((toolchain.HERE / path).read_bytes()).hexdigest() for path in paths}
+            references = (reference for group in code["immutableReferences"].values() for reference in group)
+            artifacts[name] = {
+                "name": name,
+                "abi": output["abi"],
+                "bytecode": output["bytecode"]["object"],
+                "deployedBytecode": code["object"],
+                # by start, since the compiler's ids depend on the other sources
+                "immutableReferences": sorted(references, key=lambda place: place["start"]),
+                "sources": sources,
+                "sources_sha256": sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest(),
+                "compiler": {
+                    "solc": metadata["compiler"]["version"],
+                    "viaIR": bool(settings.get("viaIR")),
+                    **{key: settings[key] for key in ("evmVersion", "optimizer", "remappings")},
+                },
+            }
+        return artifacts
 
 
 def render_artifact(artifact: Mapping[str, Any]) -> str:
     return json.dumps(artifact, indent=1) + "\n"
-
-
-def _sort_references(by_id: Mapping[str, list[dict[str, int]]]) -> list[dict[str, int]]:
-    """Returns the references ordered by start, since the compiler's ids depend on the other sources."""
-    return sorted((reference for group in by_id.values() for reference in group), key=lambda place: place["start"])
-
-
-def _build_compiler_facts(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    settings = metadata["settings"]
-    chosen = {key: settings[key] for key in ("evmVersion", "optimizer", "remappings")}
-    return {"solc": metadata["compiler"]["version"], "viaIR": bool(settings.get("viaIR")), **chosen}
 
 
 if __name__ == "__main__":

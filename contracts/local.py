@@ -104,7 +104,13 @@ class LocalChain:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise AlreadyRuns(str(directory)) from error
-            return _start_on_state(directory, command, lock.fileno())
+            _back_up_previous(directory)
+            files = [str(directory / _PID), str(directory / _LOG)]
+            state = ["--state", str(directory / STATE), "--state-interval", "1"]
+            launch = ["/bin/sh", "-c", _LAUNCH, "sh", *files, *command, *state]
+            kept, empty = (lock.fileno(),), subprocess.DEVNULL
+            pid = int(subprocess.check_output(launch, pass_fds=kept, start_new_session=True, stdin=empty))
+            return _wait_or_end_process(pid, directory)
 
     @classmethod
     def find_running_chain(cls, directory: Path) -> "LocalChain | None":
@@ -203,15 +209,6 @@ def _build_anvil_command(port: int, block_time: int | None, chain_id: int, histo
     return command + (["--block-time", str(block_time)] if block_time else [])
 
 
-def _start_on_state(directory: Path, command: list[str], lock: int) -> LocalChain:
-    _back_up_previous(directory)
-    state = ["--state", str(directory / STATE), "--state-interval", "1"]
-    files = [str(directory / _PID), str(directory / _LOG)]
-    launch = ["/bin/sh", "-c", _LAUNCH, "sh", *files, *command, *state]
-    pid = int(subprocess.check_output(launch, pass_fds=(lock,), start_new_session=True, stdin=subprocess.DEVNULL))
-    return _wait_or_end_process(pid, directory)
-
-
 def _back_up_previous(directory: Path) -> None:
     """Backs up the state if it is complete; raises LocalChainFailed if not.
 
@@ -243,7 +240,9 @@ def _when_it_answers(pid: int, directory: Path | None, leash: int | None = None)
     if not _wait_until(lambda: has_process_ended(pid) or listening_port(pid) is not None, START_S) or has_process_ended(
         pid
     ):
-        raise LocalChainFailed(f"Anvil does not start: {_last_words(directory)}")
+        log = directory / _LOG if directory else None
+        words = log.read_text(errors="replace").strip()[-500:] if log and log.is_file() else "no word from it"
+        raise LocalChainFailed(f"Anvil does not start: {words}")
     chain = LocalChain(f"http://127.0.0.1:{listening_port(pid)}", pid, directory, leash)
     if not _wait_until(lambda: _is_answering(chain), START_S):
         raise LocalChainFailed(f"Anvil (process {pid}) does not answer")
@@ -262,11 +261,6 @@ def _recorded_pid(directory: Path) -> int | None:
         return int((directory / _PID).read_text())
     except (FileNotFoundError, ValueError):
         return None
-
-
-def _last_words(directory: Path | None) -> str:
-    log = directory / _LOG if directory else None
-    return log.read_text(errors="replace").strip()[-500:] if log and log.is_file() else "no word from it"
 
 
 def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:

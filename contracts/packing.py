@@ -26,7 +26,13 @@ def group_by_worker(rows: Iterable[tuple[Address, Units, Hash]]) -> list[PackedG
 
 def pack_groups(groups: Sequence[PackedGroup]) -> bytes:
     """Packs each group as worker (20 bytes) | price (6) | count (2) | digests (32 each), and concatenates them."""
-    return b"".join(_pack_group(each) for each in groups)
+    packed = list[bytes]()
+    for each in groups:
+        if not each.digests or any(len(digest) != 32 for digest in each.digests):
+            raise Refused("a group without digests, or a digest that is not 32 bytes")
+        packed += [_pack_worker_address(each.worker), _pack_number("price", each.price, 6)]
+        packed += [_pack_number("count", len(each.digests), 2), *each.digests]
+    return b"".join(packed)
 
 
 def pack_reservations(rows: Sequence[tuple[Address, Units]]) -> bytes:
@@ -40,17 +46,6 @@ def pack_sums(groups: Sequence[PackedGroup]) -> bytes:
     for row in groups:
         sums[row.worker] = sums.get(row.worker, 0) + row.price * len(row.digests)
     return pack_reservations([(worker, Units(units)) for worker, units in sums.items()])
-
-
-def _pack_group(each: PackedGroup) -> bytes:
-    if not each.digests or any(len(digest) != 32 for digest in each.digests):
-        raise Refused("a group without digests, or a digest that is not 32 bytes")
-    head = (
-        _pack_worker_address(each.worker)
-        + _pack_number("price", each.price, 6)
-        + _pack_number("count", len(each.digests), 2)
-    )
-    return head + b"".join(each.digests)
 
 
 def pack_record(worker: Address, price: Units, digest: Hash) -> bytes:

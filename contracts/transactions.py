@@ -19,7 +19,7 @@ from eth_utils.address import to_checksum_address
 from hexbytes import HexBytes
 from web3 import Web3
 from web3.exceptions import TransactionNotFound
-from web3.types import TxParams, TxReceipt
+from web3.types import TxParams
 
 from contracts.calls import Call
 from contracts.gas_price import GasPrice, compute_least_replacement, compute_offered_fees, compute_raised_fees
@@ -207,10 +207,19 @@ def fetch_outcome(web3: Web3, hash_: str, confirmations: int = 1) -> Outcome:
     """Returns the transaction's outcome; 1 confirmation is its own block. Unknown if the node does not answer."""
     try:
         with node_errors():
-            receipt = web3.eth.get_transaction_receipt(HexBytes(hash_))
-            if web3.eth.block_number < receipt["blockNumber"] + confirmations - 1:
+            mined = web3.eth.get_transaction_receipt(HexBytes(hash_))
+            if web3.eth.block_number < mined["blockNumber"] + confirmations - 1:
                 return Unknown(hash_)
-            return _build_outcome(web3, receipt)
+            created = mined["contractAddress"]
+            receipt = Receipt(
+                hash=HexBytes(mined["transactionHash"]).to_0x_hex(),
+                block=mined["blockNumber"],
+                gas=mined["gasUsed"],
+                cost=mined["gasUsed"] * mined["effectiveGasPrice"],
+                created=Address(to_checksum_address(created)) if created else None,
+                raw=mined,
+            )
+            return Mined(receipt) if mined["status"] == 1 else Reverted(_fetch_revert_name(web3, receipt), receipt)
     except (TransactionNotFound, ChainUnreachable):
         return Unknown(hash_)
 
@@ -218,19 +227,6 @@ def fetch_outcome(web3: Web3, hash_: str, confirmations: int = 1) -> Outcome:
 def chain_id(web3: Web3) -> int:
     with node_errors():
         return int(web3.eth.chain_id)
-
-
-def _build_outcome(web3: Web3, mined: TxReceipt) -> Outcome:
-    created = mined["contractAddress"]
-    receipt = Receipt(
-        hash=HexBytes(mined["transactionHash"]).to_0x_hex(),
-        block=mined["blockNumber"],
-        gas=mined["gasUsed"],
-        cost=mined["gasUsed"] * mined["effectiveGasPrice"],
-        created=Address(to_checksum_address(created)) if created else None,
-        raw=mined,
-    )
-    return Mined(receipt) if mined["status"] == 1 else Reverted(_fetch_revert_name(web3, receipt), receipt)
 
 
 def _fetch_revert_name(web3: Web3, receipt: Receipt) -> str:

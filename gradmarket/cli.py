@@ -7,8 +7,8 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.metadata import version
@@ -93,7 +93,11 @@ class LazyGroup(TyperGroup):
                 if (name in FOLDERS or name in FILES) and not (word if name == option else ""):
                     place = "a folder" if name in FOLDERS else "a place"
                     raise typer.BadParameter(f"{name} is empty: name {place}, or leave it out")
-            _warn_of_misspelt_settings(given)
+            others = {name for name in os.environ if name.upper().startswith("GRADMARKET_")} - EVERY_COMMAND_READS
+            if others and DOCTOR not in given:  # which lists them itself
+                with suppress(ModuleNotFoundError):  # an installation without workers and service has no settings
+                    for text in import_module(SETTING_NAMES).find_misspelt_settings(others):
+                        echo_text(json.dumps({"warning": text}) if JSON in given else f"warning: {text}", err=True)
             code = super().main(given, prog_name, **{**options, "standalone_mode": False})
         except Exception as error:  # noqa: BLE001
             print_error = import_module(MISTAKES).print_error
@@ -126,37 +130,22 @@ class LazyGroup(TyperGroup):
         return name, command if name is None else _load_command(name), rest
 
 
-def _warn_of_misspelt_settings(given: Sequence[str]) -> None:
-    """Names them on standard error, with --json as JSON; nothing is imported where the environment has no others."""
-    others = {name for name in os.environ if name.upper().startswith("GRADMARKET_")} - EVERY_COMMAND_READS
-    if others and DOCTOR not in given:  # which lists them itself
-        with suppress(ModuleNotFoundError):  # an installation without workers and service has no settings
-            for sentence in import_module(SETTING_NAMES).find_misspelt_settings(others):
-                echo_text(json.dumps({"warning": sentence}) if JSON in given else f"warning: {sentence}", err=True)
-
-
 @cache
 def _load_command(name: str) -> Any:
     module, attribute, _ = COMMANDS[name]
-    with _pause_garbage_collection():
+    # imported modules stay: repeated garbage collection of their objects took a fifth of the start
+    gc.disable()
+    try:
         command = getattr(import_module(module), attribute)
+    finally:
+        gc.freeze()
+        gc.enable()
     wrapper = typer.Typer(add_completion=False)
     if not isinstance(command, typer.Typer):
         wrapper.command(name)(command)
         return get_command(wrapper)
     wrapper.add_typer(command, name=name)
     return get_group(wrapper).commands[name]
-
-
-@contextmanager
-def _pause_garbage_collection() -> Iterator[None]:
-    """Imported modules stay: repeated garbage collection of their objects took a fifth of the start."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _stand_in_for_command() -> None:
@@ -186,12 +175,8 @@ def root(
     """A marketplace for gradients: train a model on strangers' GPUs, pay for work."""
 
 
-def _is_installed(module: str) -> bool:
-    """A feature whose folder was deleted takes its commands along."""
-    place = Path(__file__).parent.parent / module.replace(".", "/")
-    return ".features." not in module or place.is_dir() or place.with_suffix(".py").is_file()
-
-
 for _name, (_module, _, _line) in COMMANDS.items():
-    if _is_installed(_module):
+    # a feature whose folder was deleted takes its commands along
+    _place = Path(__file__).parent.parent / _module.replace(".", "/")
+    if ".features." not in _module or _place.is_dir() or _place.with_suffix(".py").is_file():
         app.command(_name, help=_line)(_stand_in_for_command)

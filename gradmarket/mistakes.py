@@ -121,7 +121,10 @@ def describe_error(error: BaseException, command: str) -> Mistake:
             fix = _find_status_remedy(error, command) or error.remedy
         else:
             fix = error.remedy or next((fix for kind, fix in KINDS if isinstance(error, kind)), "")
-        return Mistake(_one_line(plain), fix or usage, kind, fields=_list_wrong_fields(error))
+        # the fields of a service's problem, unless its detail has the same text
+        named = error.fields if isinstance(error, ServiceProblem) else ()
+        fields = tuple(WrongField(one.name, one.detail) for one in named if one.detail not in str(error))
+        return Mistake(_one_line(plain), fix or usage, kind, fields=fields)
     if isinstance(error, ValidationError):
         return Mistake(": ".join(first_fault(error)), usage, kind)
     if type(error).__module__.startswith("sqlalchemy."):  # imported only where there is a database
@@ -182,12 +185,6 @@ def print_error(error: Exception, command: str, as_json: bool = False, debug: bo
 
 def _group_of(command: str) -> str:
     return command.removeprefix("gradmarket ").split(" ")[0]
-
-
-def _list_wrong_fields(error: MarketError) -> tuple[WrongField, ...]:
-    """Returns the fields of a service's problem, unless its detail has the same text."""
-    fields = error.fields if isinstance(error, ServiceProblem) else ()
-    return tuple(WrongField(field.name, field.detail) for field in fields if field.detail not in str(error))
 
 
 def _one_line(text: object) -> str:

@@ -40,20 +40,19 @@ def parse_hours(text: str) -> tuple[Span, ...]:
         return ()
     if "" in parts:
         raise ValueError(f"{text[:80]!r} has no hours beside a comma: {_FORM}")
-    return tuple(map(_parse_span, parts))
-
-
-def _parse_span(text: str) -> Span:
-    found = _SPAN.fullmatch(text)
-    if found is None:
-        raise ValueError(f"{text[:80]!r} are no hours: {_FORM}")
-    hours = [int(found[1]), int(found[3])]
-    minutes = [60 * hour + int(minute or 0) for hour, minute in zip(hours, (found[2], found[4]), strict=True)]
-    if max(minutes) > DAY_MINUTES or any(int(found[at] or 0) > 59 for at in (2, 4)):
-        raise ValueError(f"{text!r} has no such time of day")
-    if minutes[0] % DAY_MINUTES == minutes[1] % DAY_MINUTES and minutes != [0, DAY_MINUTES]:
-        raise ValueError(f"{text!r} begins where it ends: write 0-24 for the whole day")
-    return minutes[0] % DAY_MINUTES, minutes[1]
+    spans = list[Span]()
+    for part in parts:
+        found = _SPAN.fullmatch(part)
+        if found is None:
+            raise ValueError(f"{part[:80]!r} are no hours: {_FORM}")
+        hours = [int(found[1]), int(found[3])]
+        minutes = [60 * hour + int(minute or 0) for hour, minute in zip(hours, (found[2], found[4]), strict=True)]
+        if max(minutes) > DAY_MINUTES or any(int(found[at] or 0) > 59 for at in (2, 4)):
+            raise ValueError(f"{part!r} has no such time of day")
+        if minutes[0] % DAY_MINUTES == minutes[1] % DAY_MINUTES and minutes != [0, DAY_MINUTES]:
+            raise ValueError(f"{part!r} begins where it ends: write 0-24 for the whole day")
+        spans.append((minutes[0] % DAY_MINUTES, minutes[1]))
+    return tuple(spans)
 
 
 def _check_hours(text: str) -> str:

@@ -139,7 +139,15 @@ def upload(
     as_json: JsonOption = False,
 ) -> None:
     """Upload partitions and manifest as blobs, those that are not there yet; prints the manifest's digest."""
-    body, manifest = _load_manifest(folder / MANIFEST)
+    place = folder / MANIFEST
+    try:
+        body = place.read_bytes()
+        manifest = Manifest.model_validate_json(body)
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no {place}: `gradmarket data pack` writes it") from error
+    except ValidationError as error:
+        why = ": ".join(first_fault(error, "manifest"))
+        raise Refused(f"{place} is not a manifest: {why}", "write it again with `gradmarket data pack`") from error
     names = {partition.name for partition in manifest.partitions}
     if openly and unserved:
         raise Refused("--open leaves no partition unserved: leave out --unserved, or --open")
@@ -150,25 +158,9 @@ def upload(
         for partition in manifest.partitions:
             path = folder / partition.file
             if path.is_file():
-                hold = partition.name in kept
-                (client.upload_unserved if hold else client.upload)(_load_checked_partition(path, partition.digest))
+                rows = path.read_bytes()
+                if blob_digest(rows) != partition.digest:
+                    raise Refused(f"{path} differs from the manifest: pack again")
+                (client.upload_unserved if partition.name in kept else client.upload)(rows)
         digest = client.upload(body)
     print_json({"manifest": digest}) if as_json else echo_text(digest)
-
-
-def _load_manifest(path: Path) -> tuple[bytes, Manifest]:
-    try:
-        body = path.read_bytes()
-        return body, Manifest.model_validate_json(body)
-    except FileNotFoundError as error:
-        raise NotFound(f"there is no {path}: `gradmarket data pack` writes it") from error
-    except ValidationError as error:
-        why = ": ".join(first_fault(error, "manifest"))
-        raise Refused(f"{path} is not a manifest: {why}", "write it again with `gradmarket data pack`") from error
-
-
-def _load_checked_partition(path: Path, digest: str) -> bytes:
-    data = path.read_bytes()
-    if blob_digest(data) != digest:
-        raise Refused(f"{path} differs from the manifest: pack again")
-    return data

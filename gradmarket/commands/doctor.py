@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from difflib import get_close_matches
 from http import HTTPStatus
@@ -123,24 +123,14 @@ def check_service(market: str | None, token: str | None, data: Path | None) -> l
             else CheckResult("service", str(error), "name the service's address with --market"),
             check_port(PORT),
         ]
-    return [
-        *checkup.check_service_parts(endpoint.url),
-        _ask_service("chain", lambda: _fetch_chain_line(endpoint)),
-        _check_token(endpoint),
-    ]
-
-
-def _fetch_chain_line(place: Endpoint) -> str:
-    with place.market() as client:
-        facts = client.chain()
-    return f"{facts.chain_id}, contract {facts.contract}"
-
-
-def _ask_service(name: str, ask: Callable[[], str]) -> CheckResult:
+    parts = checkup.check_service_parts(endpoint.url)
     try:
-        return CheckResult(name, ask())
+        with endpoint.market() as client:
+            facts = client.chain()
+        chain = CheckResult("chain", f"{facts.chain_id}, contract {facts.contract}")
     except MarketError as error:
-        return CheckResult(name, str(error), "start the service with `gradmarket serve`, or look into its log")
+        chain = CheckResult("chain", str(error), "start the service with `gradmarket serve`, or look into its log")
+    return [*parts, chain, _check_token(endpoint)]
 
 
 def _check_token(place: Endpoint) -> CheckResult:

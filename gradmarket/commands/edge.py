@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from pydantic import BaseModel
 
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError
@@ -44,8 +43,4 @@ JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.",
 
 def print_json(value: Any) -> None:
     """Prints JSON; an answer of the service as the service writes it."""
-    echo_json(value, default=_dump_fields)
-
-
-def _dump_fields(value: BaseModel) -> Any:
-    return value.model_dump(mode="json", by_alias=True, serialize_as_any=True)
+    echo_json(value, default=lambda one: one.model_dump(mode="json", by_alias=True, serialize_as_any=True))

@@ -26,7 +26,6 @@ from gradmarket.commands.job_file import read_job
 from gradmarket.commands.job_reference import reference
 from gradmarket.endpoint import find_endpoint
 from gradmarket.market.errors import MarketError, Refused
-from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.printable import replace_controls
 from gradmarket.market.rules.pricing import PLAIN
@@ -61,7 +60,26 @@ def submit(
     """Post a job after printing its highest cost and its readers; prints its id."""
     posted, spec = read_job(file, lambda: find_endpoint(market, token, data).market())
     with find_endpoint(market, token, data).market() as client:
-        echo_text(_build_cost_warning(spec, TokenUnit.of(client.chain())), err=True)
+        unit, price = TokenUnit.of(client.chain()), spec.price
+        most = spec.most_expensive if spec.budget is None else min(spec.budget, spec.most_expensive)
+        # if every round is run and the first replicas of every task agree
+        expected = min(most, spec.sizes.all * spec.replication.replicas * price.most)
+        # of `proven` jobs newcomers, and workers of the last rounds, answer alone
+        bound = "" if price.least() == price.most and spec.proof is None else "at most "
+        tasks = f"{spec.tasks_per_round} to {spec.sizes.most}" if spec.growth else str(spec.tasks_per_round)
+        least = min(spec.plan().first_wave, spec.plan(BEST).first_wave)
+        # amounts of the price rule in tokens, everything else as in the job
+        fields = (
+            f"{name} {unit.text(value) if isinstance(value, str) else value}"
+            for name, value in (price.model_extra or {}).items()
+        )
+        paid = unit.text(price.most) if price.name == PLAIN else f"by the rule {price.name}: {', '.join(fields)}"
+        echo_text(
+            f"{spec.name}: costs at most {unit.text(most)}, {bound}{unit.text(expected)} if nobody disagrees: "
+            f"{spec.rounds} rounds of {tasks} tasks, {least} to {spec.replication.max_replicas} replicas a task. "
+            f"Each that agrees is paid {paid}. The rest comes back.\n{spec.notice}",
+            err=True,
+        )
         if not yes and (file == "-" or not sys.stdin.isatty()):
             raise Refused("there is no terminal to confirm on: add --yes")
         if not yes and not typer.confirm("Post it?"):
@@ -70,29 +88,6 @@ def submit(
     if job.checks:
         echo_text(job.checks, err=True)
     print_json(job) if as_json else echo_text(job.id)
-
-
-def _build_cost_warning(spec: JobSpec, token: TokenUnit) -> str:
-    price = spec.price
-    most = spec.most_expensive if spec.budget is None else min(spec.budget, spec.most_expensive)
-    # if every round is run and the first replicas of every task agree
-    expected = min(most, spec.sizes.all * spec.replication.replicas * price.most)
-    # of `proven` jobs newcomers, and workers of the last rounds, answer alone
-    bound = "" if price.least() == price.most and spec.proof is None else "at most "
-    tasks = f"{spec.tasks_per_round} to {spec.sizes.most}" if spec.growth else str(spec.tasks_per_round)
-    least = min(spec.plan().first_wave, spec.plan(BEST).first_wave)
-    # amounts of the price rule in tokens, everything else as in the job
-    fields = {
-        name: token.text(value) if isinstance(value, str) else str(value)
-        for name, value in (price.model_extra or {}).items()
-    }
-    rule = f"by the rule {price.name}: " + ", ".join(f"{name} {value}" for name, value in fields.items())
-    return (
-        f"{spec.name}: costs at most {token.text(most)}, {bound}{token.text(expected)} if nobody disagrees: "
-        f"{spec.rounds} rounds of {tasks} tasks, {least} to {spec.replication.max_replicas} replicas a task. "
-        f"Each that agrees is paid {token.text(price.most) if price.name == PLAIN else rule}. The rest comes back.\n"
-        f"{spec.notice}"
-    )
 
 
 app.command("plan")(plan.plan)

@@ -84,9 +84,18 @@ def build_job_reference() -> str:
 def _format_plugins(title: str, package: str, use: str) -> str:
     modules = {name: plugins.load_plugin(package, name) for name in plugins.list_plugin_names(package)}
     parts: Json = {}
-    for module in modules.values():
-        parts |= _build_plugin_schema(module).get("$defs", {})
-    found = "".join(_format_plugin(name, module) for name, module in modules.items())
+    found = ""
+    for name, module in modules.items():
+        schema = _build_plugin_schema(module)
+        parts |= schema.get("$defs", {})
+        about = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
+        fields = schema.get("properties", {}).items()
+        if any(field_schema.get("description") for _, field_schema in fields):
+            settings = _format_fields_table(schema)
+        else:  # in one line
+            taken = ", ".join(_taken(field, field_schema, needed=False) for field, field_schema in fields)
+            settings = f"{taken}.\n" if taken else "It has no fields.\n"
+        found += f"\n### `{name}`\n\n{about} {_format_description(schema)}{settings}".replace("  ", " ")
     shared = "".join(
         f"\n### {name}\n\n{_format_description(part)}{_format_fields_table(part)}"
         for name, part in sorted(parts.items())
@@ -102,41 +111,17 @@ def _build_plugin_schema(module: Any) -> Json:
     return schema
 
 
-def _format_plugin(name: str, module: Any) -> str:
-    schema = _build_plugin_schema(module)
-    about = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
-    described = any(field_schema.get("description") for field_schema in schema.get("properties", {}).values())
-    settings = _format_fields_table(schema) if described else _listed(schema)
-    return f"\n### `{name}`\n\n{about} {_format_description(schema)}{settings}".replace("  ", " ")
-
-
 def _format_description(schema: Json) -> str:
     description = " ".join(schema.get("description", "").split())
     return f"{description}\n\n" if description else "\n\n"
 
 
 def _format_fields_table(schema: Json) -> str:
-    needed = schema.get("required", ())
-    lines = "".join(
-        _format_field_line(name, field_schema, name in needed)
-        for name, field_schema in schema.get("properties", {}).items()
-    )
+    needed, lines = schema.get("required", ()), ""
+    for name, field_schema in schema.get("properties", {}).items():
+        meaning = BESIDE.sub("", " ".join(field_schema.get("description", "").split()))
+        lines += f"- {_taken(name, field_schema, name in needed)}{f': {meaning}' if meaning else ''}\n"
     return lines or "It has no fields.\n"
-
-
-def _listed(schema: Json) -> str:
-    """Returns fields without a meaning of their own in one line."""
-    fields = schema.get("properties", {}).items()
-    return (
-        f"{', '.join(_taken(name, field_schema, needed=False) for name, field_schema in fields)}.\n"
-        if fields
-        else "It has no fields.\n"
-    )
-
-
-def _format_field_line(name: str, schema: Json, needed: bool) -> str:
-    meaning = BESIDE.sub("", " ".join(schema.get("description", "").split()))
-    return f"- {_taken(name, schema, needed)}: {meaning}\n" if meaning else f"- {_taken(name, schema, needed)}\n"
 
 
 def _taken(name: str, schema: Json, needed: bool) -> str:

@@ -65,12 +65,9 @@ def _print_ledger(report: LedgerView, books: BooksView, token: TokenUnit) -> Non
     console = ShownConsole()
     terminal.print_table(moves, console)
     terminal.print_table(accounts, console)
-    console.print(_describe_balance(report, books), soft_wrap=True, markup=False)
-
-
-def _describe_balance(report: LedgerView, books: BooksView) -> str:
+    balance_line = f"The books do NOT add up at block {report.block}: {'; '.join(books.differences)}"
     if report.block is None:
-        return "The job is not on-chain yet."
-    if books.balanced:
-        return f"The books add up to the contract's figures at block {report.block}."
-    return f"The books do NOT add up at block {report.block}: {'; '.join(books.differences)}"
+        balance_line = "The job is not on-chain yet."
+    elif books.balanced:
+        balance_line = f"The books add up to the contract's figures at block {report.block}."
+    console.print(balance_line, soft_wrap=True, markup=False)

@@ -25,25 +25,21 @@ def migrate(
     as_json: JsonOption = False,
 ) -> None:
     """Bring the database that the settings name to this version's tables; several at once do no harm."""
-    _upgrade_database(settings_from(RequesterSettings, {}).database_url, wait_s)
-    if as_json:
-        print_json({"migrated": True})
-    else:
-        echo_text("The database is up to date.")
-
-
-def _upgrade_database(url: str, wait_s: float) -> None:
     until = time.monotonic() + wait_s
-    engine = open_engine(url)
+    engine = open_engine(settings_from(RequesterSettings, {}).database_url)
     try:
         while True:
             try:
                 check_unfinished(engine)
                 schema.upgrade_schema(engine)
-                return
+                break
             except OperationalError as error:
                 if time.monotonic() > until:
                     raise ServiceUnreachable(f"the database, after {wait_s:.0f} s: {error.orig}") from error
             time.sleep(PAUSE_S)
     finally:
         engine.dispose()
+    if as_json:
+        print_json({"migrated": True})
+    else:
+        echo_text("The database is up to date.")

@@ -146,6 +146,12 @@ def _build_resources(
     first = sum(partitions) + (sizes.state if download < sizes.state else 0)
     seconds = sizes.operations / (speed.tflops * 1e12) + 8 * (download + upload) / (speed.mbit * 1e6)
     millions = sizes.state / 4 / MILLION
+    # the tasks that each worker computes one after another where none waits for another
+    together, each = 1 + spec.overlap, (1 + spec.overlap) * spec.replication.replicas
+    turns = sum(
+        -(-(stage.end - stage.first) // together) * -(-each * stage.tasks // speed.workers)
+        for stage in spec.sizes.stages
+    )
     start, overhead = START_S[0] + START_S[1] * millions, estimate_overhead(spec, millions)
     return Resources(
         operations=sizes.operations,
@@ -164,7 +170,7 @@ def _build_resources(
         kept=(spec.final_after + 1) * sizes.state + spec.final_after * spec.sizes.most * upload,
         start_seconds=start,
         overhead_seconds=overhead,
-        job_seconds=start + spec.rounds * overhead + _count_turns(spec, speed.workers) * seconds,
+        job_seconds=start + spec.rounds * overhead + turns * seconds,
         tokens=sizes.tokens,
         compares_rows=compares_rows,
     )
@@ -184,25 +190,11 @@ def task_download(spec: JobSpec, layout: Layout, whole: int, workers: int) -> in
     if not spec.downlink.small:
         return whole
     since = max(1, -(-workers * spec.rounds // (spec.sizes.all * spec.replication.replicas)))
-    return min(whole, since * _update_bytes(spec, layout))
-
-
-def _update_bytes(spec: JobSpec, layout: Layout) -> int:
-    """Returns the bytes of a round's update: the mean, where the first rounds have another codec."""
-    later, first = update_bytes(layout, load_codec(spec.downlink.codec)), spec.downlink.first
-    if first is None:
-        return later
-    more = update_bytes(layout, load_codec(first.codec)) - later
-    return later + more * min(first.rounds, spec.rounds) // spec.rounds
-
-
-def _count_turns(spec: JobSpec, workers: int) -> int:
-    """Returns how many tasks each worker computes one after another where none waits for another."""
-    together = 1 + spec.overlap
-    return sum(
-        -(-(stage.end - stage.first) // together) * -(-together * stage.tasks * spec.replication.replicas // workers)
-        for stage in spec.sizes.stages
-    )
+    update, first = update_bytes(layout, load_codec(spec.downlink.codec)), spec.downlink.first
+    if first is not None:  # the mean, where the first rounds have another codec
+        more = update_bytes(layout, load_codec(first.codec)) - update
+        update += more * min(first.rounds, spec.rounds) // spec.rounds
+    return min(whole, since * update)
 
 
 def smallest_card(memory: int) -> str:
@@ -215,27 +207,23 @@ def list_resource_lines(costs: Resources, speed: Speed) -> list[tuple[str, str]]
     """Returns names and values for display."""
     rows = f" and a partition of {in_bytes(costs.partition)}" if costs.partition else ""
     assumed = f"at {speed.tflops:g} TFLOP/s and {speed.mbit:g} Mbit/s, {speed.workers} workers"
+    card = costs.card or f"none has {in_bytes(int(costs.memory * MARGIN))}"
+    if not costs.card and costs.only_on_cpu:
+        card = f"none: {costs.only_on_cpu}"
+    parts = costs.job_seconds, costs.start_seconds, costs.overhead_seconds, costs.task_seconds
+    whole, start, overhead, task = map(in_words_of_time, parts)
+    time = f"about {whole}: {start} to begin, {overhead} a round besides its tasks, {task} a task; {assumed}"
     warned = [("attention", costs.compares_rows)] if costs.compares_rows else []
     return [
         ("a task", f"{costs.operations / 1e12:.4g} TFLOP, {in_bytes(costs.memory)} of memory"),
-        ("smallest card", costs.card or _no_card(costs)),
+        ("smallest card", card),
         ("down, up", f"{in_bytes(costs.download)}{rows}, {in_bytes(costs.upload)}"),
         ("rounds", f"{costs.rounds}{', each computed while the one before it is merged' if costs.overlap else ''}"),
         ("traffic", f"{in_bytes(costs.traffic_down)} down, {in_bytes(costs.traffic_up)} up"),
         ("disk", f"{in_bytes(costs.kept)} of the service, for rounds that may still be taken back"),
-        ("time", f"about {in_words_of_time(costs.job_seconds)}: {_describe_parts_of_time(costs)}; {assumed}"),
+        ("time", time),
         *warned,
     ]
-
-
-def _no_card(costs: Resources) -> str:
-    return f"none: {costs.only_on_cpu}" if costs.only_on_cpu else f"none has {in_bytes(int(costs.memory * MARGIN))}"
-
-
-def _describe_parts_of_time(costs: Resources) -> str:
-    parts = costs.start_seconds, costs.overhead_seconds, costs.task_seconds
-    start, overhead, task = map(in_words_of_time, parts)
-    return f"{start} to begin, {overhead} a round besides its tasks, {task} a task"
 
 
 def in_words_of_time(seconds: float) -> str:

@@ -73,18 +73,10 @@ def new(
     if as_json:
         print_json({"script": str(folder / SCRIPT), "settings": str(folder / SETTINGS), "workers": workers})
         return
-    echo_text(_format_next_commands(folder, 0 if private else workers))
-
-
-def _format_next_commands(folder: Path, workers: int) -> str:
-    """Returns the commands that follow, each for a terminal of its own."""
-    serve = "gradmarket serve --data data"
-    hire = [
-        f"gradmarket worker run --market http://127.0.0.1:8700 --data worker-{number + 1}" for number in range(workers)
-    ]
-    lines = [
-        f"Wrote {folder / SCRIPT} and {folder / SETTINGS}.",
-        "Without a market, start one here, each in a terminal:",
-    ]
-    lines += [f"  {command}" for command in (serve, *hire)]
-    return "\n".join([*lines, "Then train:", f"  python {quote(str(folder / SCRIPT))}"])
+    hire = "gradmarket worker run --market http://127.0.0.1:8700 --data worker-"
+    commands = ["gradmarket serve --data data", *(f"{hire}{number + 1}" for number in range(0 if private else workers))]
+    echo_text(f"Wrote {folder / SCRIPT} and {folder / SETTINGS}.")
+    echo_text("Without a market, start one here, each in a terminal:")
+    for command in commands:
+        echo_text(f"  {command}")
+    echo_text(f"Then train:\n  python {quote(str(folder / SCRIPT))}")

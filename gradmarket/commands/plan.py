@@ -26,17 +26,16 @@ from gradmarket.market.features.private.holder_budget import build_holder_budget
 from gradmarket.market.features.private.row_budget import RowSpending, build_row_spending
 from gradmarket.market.features.reputation import BESIDE, COMPARABLE
 from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import AuditPanel
 from gradmarket.market.money import LOCAL_TOKEN, TokenUnit
 from gradmarket.market.rules.replication import BEST, proven
 from gradmarket.market.stakes import Vesting
 from gradmarket.market.step import RowSampling
-from gradmarket.market.terms import Amount, Plan
+from gradmarket.market.terms import Amount
 from gradmarket.price_guide import describe_guidance
 from gradmarket.terminal import echo_text
 from gradmarket.trust.forecast import Assumed, Forecast, Row, compute_forecast
 from gradmarket.trust.picture import draw_forecast_svg
-from gradmarket.trust.played_rings import RINGS, Interval, PlayedRings
+from gradmarket.trust.played_rings import RINGS, Interval
 from gradmarket.trust.scored_forecast import ScoredForecast, compute_scored_forecast
 from gradmarket.user_files import check_writable, write_all
 
@@ -191,32 +190,51 @@ def _build_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
 
 
 def _build_costs(spec: JobSpec) -> dict[str, Any]:
-    policy = spec.replication
-    return (
-        {
-            "job": spec.name,
-            "tasks": spec.all_needed,
-            "replicas": f"{policy.replicas} to {policy.max_replicas}",
-            "price": str(spec.price.most),
-            "at_most": str(spec.most_expensive),
-        }
-        | ({"arithmetic": ONE_CLASS} if spec.reproducible else {})
-        | ({"checks": _describe_checks(spec.unaudited_plan)} if spec.unaudited_plan else {})
-        | ({"audits": _describe_audits(spec), "joining": _describe_joining(spec)} if spec.proof else {})
-        | ({"auditors": _describe_panel(spec.panel, spec.plan(BEST).audit)} if spec.panel else {})
-        | ({"vest": _describe_vest(spec, spec.vesting)} if spec.vesting else {})
-        | ({"disputes": _describe_disputes(spec)} if spec.refereed else {})
-        | ({"not_seen": UNSEEN} if spec.verifier.scored else {})
-        | ({"privacy": _describe_privacy(spec)} if spec.privacy else {})
-        | ({"row_privacy": _by_row(spec, rows)} if (rows := build_row_spending(spec)) else {})
-    )
-
-
-def _describe_checks(plain: Plan) -> str:
-    return (
-        "newcomers work alone, proven workers vote, an auditor settles splits; in a class without auditor a plain "
-        f"majority of {plain.first_wave}"
-    )
+    policy, panel, best = spec.replication, spec.panel, spec.plan(BEST).audit
+    costs: dict[str, Any] = {
+        "job": spec.name,
+        "tasks": spec.all_needed,
+        "replicas": f"{policy.replicas} to {policy.max_replicas}",
+        "price": str(spec.price.most),
+        "at_most": str(spec.most_expensive),
+    }
+    if spec.reproducible:
+        costs["arithmetic"] = ONE_CLASS
+    if spec.unaudited_plan:
+        costs["checks"] = (
+            "newcomers work alone, proven workers vote, an auditor settles splits; in a class without auditor a plain "
+            f"majority of {spec.unaudited_plan.first_wave}"
+        )
+    if spec.proof:
+        costs["audits"] = _describe_audits(spec)
+        # a newcomer's first pay, by its place in the queue, and its first vote
+        votes, turn = policy.replicas, proven.SHARE / spec.tasks_per_round
+        costs["joining"] = (
+            f"newcomers get one task in {proven.SHARE} (every second while fewer than {2 * votes} workers are proven, "
+            f"all below {votes}): the k-th in the queue is first paid within {2 * turn:.3g} k rounds, and k at once "
+            f"vote after about {spec.proof * turn:.3g} k"
+        )
+    if panel:
+        costs["auditors"] = (
+            f"{panel.count} of separate operators compute an audited task, {panel.agree} have to agree: "
+            f"{panel.count * best:.3g} computations a task at p = {best:.0%}, more where they differ; no budget pays "
+            "them"
+        )
+    if spec.vesting:
+        costs["vest"] = _describe_vest(spec, spec.vesting)
+    if spec.refereed:
+        silent = max(HEARING_S, spec.deadlines.lease_s + spec.deadlines.upload_s)
+        costs["disputes"] = (
+            "workers whose answers differ are heard by the service: each computes the task again, three times a "
+            f"hearing at most, and loses where it is silent for {silent} s; the service computes one operation"
+        )
+    if spec.verifier.scored:
+        costs["not_seen"] = UNSEEN
+    if spec.privacy:
+        costs["privacy"] = _describe_privacy(spec)
+    if rows := build_row_spending(spec):
+        costs["row_privacy"] = _by_row(spec, rows)
+    return costs
 
 
 def _describe_audits(spec: JobSpec) -> str:
@@ -233,24 +251,6 @@ def _describe_audits(spec: JobSpec) -> str:
     )
 
 
-def _describe_disputes(spec: JobSpec) -> str:
-    """Describes the cost of a split vote for workers and service, which no budget pays."""
-    deadlines = spec.deadlines
-    return (
-        "workers whose answers differ are heard by the service: each computes the task again, three times a hearing at "
-        f"most, and loses where it is silent for {max(HEARING_S, deadlines.lease_s + deadlines.upload_s)} s; the "
-        "service computes one operation"
-    )
-
-
-def _describe_panel(panel: AuditPanel, rate: float) -> str:
-    """Describes the computations of a panel's auditors, which no budget pays."""
-    return (
-        f"{panel.count} of separate operators compute an audited task, {panel.agree} have to agree: "
-        f"{panel.count * rate:.3g} computations a task at p = {rate:.0%}, more where they differ; no budget pays them"
-    )
-
-
 def _describe_vest(spec: JobSpec, vesting: Vesting) -> str:
     """Describes the part of each worker's pay that waits, its time, and the loss of a liar: no budget pays the bond."""
     rate, price = spec.plan(BEST).audit, spec.price.most
@@ -263,16 +263,6 @@ def _describe_vest(spec: JobSpec, vesting: Vesting) -> str:
         f"bond of {vesting.bond / price:.3g} prices, burnt unless it holds. At p = {rate:.0%} a lie of a worker with "
         f"all of that locked loses {loses:.3g} prices on average and saves one: lying pays {pays}. It makes no answer "
         "right"
-    )
-
-
-def _describe_joining(spec: JobSpec) -> str:
-    """Returns when a newcomer may expect its first pay, by its place in the queue, and when it votes."""
-    votes, turn = spec.replication.replicas, proven.SHARE / spec.tasks_per_round
-    return (
-        f"newcomers get one task in {proven.SHARE} (every second while fewer than {2 * votes} workers are proven, "
-        f"all below {votes}): the k-th in the queue is first paid within {2 * turn:.3g} k rounds, and k at once vote "
-        f"after about {(spec.proof or 0) * turn:.3g} k"
     )
 
 
@@ -328,7 +318,11 @@ def _print_forecast(expected: Forecast, assumed: Assumed) -> None:
         for ring in expected.played.rings:
             table.add_row(RINGS[ring.ring], *map(_describe_interval, ring.wrong))
         terminal.print_table(table)
-        echo_text(_describe_played(expected.played))
+        echo_text(
+            f"Played {expected.played.plays} times with {expected.played.workers} workers, {expected.played.rounds} "
+            f"rounds and {expected.played.tasks} tasks a round; ± is the interval of 95 % of the mean. The ring sees a "
+            "whole task before it answers, and whoever is caught comes back at once under another identity."
+        )
     if expected.returning is not None:
         echo_text(
             "Newcomers work alone and are audited for certain, so this job's figures are those of a ring that is all "
@@ -345,7 +339,23 @@ def _print_forecast(expected: Forecast, assumed: Assumed) -> None:
             f"A ring that is all proven when this job begins leaves {by_share} of its tasks wrong on average, at any "
             "speed and however patient or late it is: each lie that an audit finds takes a task's seats from it."
         )
-    for line in (_drift_words(expected), *_window_words(expected), *_describe_deterrence(expected, assumed)):
+    alarm, windows, rate = expected.drift, expected.windows, expected.plan.audit
+    if alarm.answers < 2:
+        echo_text("lean: rounds of one answer have nothing to compare it with, so no alarm on drift ever comes.")
+    else:
+        echo_text(
+            f"lean: how far accepted answers that all push one way move the sum of {alarm.rounds} updates before an "
+            f"alarm, in lengths of an honest answer's error (those of all honest ones come to "
+            f"{alarm.honest_push:.3g}). No alarm comes before round {alarm.earliest}, and in {alarm.false_alarm:g} of "
+            "honest jobs at most."
+        )
+    if windows is not None:
+        echo_text(
+            f"An audit repeats two of a task's {windows.count} windows, {windows.share:.3g} of its steps. A gradient "
+            f"that is wrong in one window is found with p / {windows.count - 1} = {rate * windows.found:.3g}, one that "
+            f"is wrong in m of them m times as often, and one that is wrong in the last with p = {rate:.3g}."
+        )
+    for line in _describe_deterrence(expected, assumed):
         echo_text(line)
 
 
@@ -368,39 +378,9 @@ def _describe_interval(wrong: Interval) -> str:
     return f"{100 * wrong.mean:.2f} ± {100 * wrong.half:.2f} %"
 
 
-def _describe_played(played: PlayedRings) -> str:
-    return (
-        f"Played {played.plays} times with {played.workers} workers, {played.rounds} rounds and {played.tasks} tasks a "
-        "round; ± is the interval of 95 % of the mean. The ring sees a whole task before it answers, and whoever is "
-        "caught comes back at once under another identity."
-    )
-
-
 def _describe_gain(row: Row) -> str:
     shares, lies = (pay if pay is None else f"{pay:.2f}" for pay in (row.sharing_pay, row.lying_pay))
     return f"{row.wrong_at_end:.2%}, {shares or '-'}, {lies or 'any'}"
-
-
-def _drift_words(expected: Forecast) -> str:
-    alarm = expected.drift
-    if alarm.answers < 2:
-        return "lean: rounds of one answer have nothing to compare it with, so no alarm on drift ever comes."
-    return (
-        f"lean: how far accepted answers that all push one way move the sum of {alarm.rounds} updates before an alarm, "
-        f"in lengths of an honest answer's error (those of all honest ones come to {alarm.honest_push:.3g}). No alarm "
-        f"comes before round {alarm.earliest}, and in {alarm.false_alarm:g} of honest jobs at most."
-    )
-
-
-def _window_words(expected: Forecast) -> list[str]:
-    windows, rate = expected.windows, expected.plan.audit
-    if windows is None:
-        return []
-    return [
-        f"An audit repeats two of a task's {windows.count} windows, {windows.share:.3g} of its steps. A gradient that "
-        f"is wrong in one window is found with p / {windows.count - 1} = {rate * windows.found:.3g}, one that is wrong "
-        f"in m of them m times as often, and one that is wrong in the last with p = {rate:.3g}."
-    ]
 
 
 def _describe_deterrence(expected: Forecast, assumed: Assumed) -> list[str]:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from gradmarket.commands.following import Show
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.views.job_views import CoverageCounts, JobView
+from gradmarket.market.views.job_views import JobView
 
 
 @contextmanager
@@ -51,7 +51,10 @@ def list_job_figures(job: JobView, token: TokenUnit) -> list[tuple[str, str]]:
     The training loss is that of the parameters before the newest update, the held-out metrics those after it.
     """
     metrics = job.metrics or {}
-    done = 0 if job.round is None else job.round + 1
+    done, coverage = 0 if job.round is None else job.round + 1, list[tuple[str, str]]()
+    if counts := job.coverage:  # of the tasks that were given out, those whose rows are in updates
+        late = f", {counts.late} of them late" if counts.late else ""
+        coverage = [("coverage", f"{counts.used} of {counts.used + counts.waiting} tasks{late}")]
     return [
         ("rounds done", f"{done}/{job.rounds}"),
         ("training loss", _format_figure(job.loss)),
@@ -59,14 +62,8 @@ def list_job_figures(job: JobView, token: TokenUnit) -> list[tuple[str, str]]:
         ("accepted", str(job.accepted)),
         ("rejected", str(job.rejected)),
         ("paid", token.text(job.costs.earned)),
-        *([("coverage", _format_coverage(job.coverage))] if job.coverage else []),
+        *coverage,
     ]
-
-
-def _format_coverage(counts: CoverageCounts) -> str:
-    """How many tasks' rows are in updates, of those that were given out."""
-    late = f", {counts.late} of them late" if counts.late else ""
-    return f"{counts.used} of {counts.used + counts.waiting} tasks{late}"
 
 
 def _format_figure(value: float | None) -> str:

@@ -1,13 +1,13 @@
 """`gradmarket job propose`: proposes the inner steps of a task and the codec of its answer, with reasons."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from math import ceil
 from typing import Annotated, Any, Final
 
 import typer
 
 from gradmarket.card_advice import count_cards, propose_precision
-from gradmarket.client import RequesterClient
 from gradmarket.commands.edge import DataOption, MarketOption, TokenOption
 from gradmarket.commands.job_file import read_job
 from gradmarket.commands.needs import in_bytes, task_download
@@ -60,7 +60,9 @@ def propose(
     fetched = {name: task_download(other, info.layout, one.state, many) for name, other in links.items()}
     size, link = TaskSize(one.operations / (tflops * 1e12), fetched, sent), HomeLink(down, up)
     choice = propose_step(size, link, spec.rounds * spec.step.moves)
-    classes = _find_classes(lambda: find_endpoint(market, token, data).market())
+    classes = dict[str, int]()  # none where no market answers
+    with suppress(MarketError), find_endpoint(market, token, data).market() as client:
+        classes = client.prices().classes
     job = build_proposed_job(posted, spec, choice) | propose_field_of_cards(posted, spec, classes)
     check_input(JobSpec, job, "the proposed job")
     reasons = explain_proposal(spec, job, choice, size, link)
@@ -70,15 +72,6 @@ def propose(
     for reason in reasons:
         echo_text(reason, err=True)
     echo_json(job, indent=2)
-
-
-def _find_classes(service: Callable[[], RequesterClient]) -> dict[str, int]:
-    """Returns how many workers of each determinism class are there; none where no market answers."""
-    try:
-        with service() as client:
-            return client.prices().classes
-    except MarketError:
-        return {}
 
 
 def propose_field_of_cards(posted: dict[str, Any], spec: JobSpec, classes: Mapping[str, int]) -> dict[str, Any]:

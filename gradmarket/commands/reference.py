@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings
 from gradmarket.commands.edge import JsonOption, print_json
 from gradmarket.field_docs import parse_docstrings
 from gradmarket.terminal import echo_text
-from requester.api.problem_kinds import ProblemKind, list_problem_kinds
+from requester.api.problem_kinds import list_problem_kinds
 from requester.settings import RequesterSettings as ServiceSettings
 from worker.settings import WorkerSettings
 
@@ -38,10 +38,13 @@ def settings(as_json: JsonOption = False) -> None:
 
 def build_settings_page() -> str:
     """Returns the Markdown of docs/settings.md."""
-    return SETTINGS_HEAD + "".join(
-        f"\n## {title}\n\n{''.join(map(_format_setting_line, list_setting_rows(kind)))}"
-        for title, kind in KINDS.items()
-    )
+    page = SETTINGS_HEAD
+    for title, kind in KINDS.items():
+        page += f"\n## {title}\n\n"
+        for row in list_setting_rows(kind):
+            default = f"; {row['default']}" if row["default"] else ""
+            page += f"- `{row['name']}` ({row['kind']}{default}): {row['meaning']}\n"
+    return page
 
 
 def list_setting_rows(kind: type[BaseSettings]) -> Iterator[dict[str, str]]:
@@ -53,11 +56,6 @@ def list_setting_rows(kind: type[BaseSettings]) -> Iterator[dict[str, str]]:
             "default": _format_default(field.default),
             "meaning": meanings.get(name, ""),
         }
-
-
-def _format_setting_line(row: dict[str, str]) -> str:
-    default = f"; {row['default']}" if row["default"] else ""
-    return f"- `{row['name']}` ({row['kind']}{default}): {row['meaning']}\n"
 
 
 def _describe_kind(annotation: Any) -> str:
@@ -113,8 +111,6 @@ def errors(as_json: JsonOption = False) -> None:
 
 def build_errors_page() -> str:
     """Returns the Markdown of docs/errors.md."""
-    return ERRORS_HEAD + "".join(map(_format_problem_line, list_problem_kinds()))
-
-
-def _format_problem_line(kind: ProblemKind) -> str:
-    return f"- `{kind.code}` ({kind.status.value}): {kind.meaning} *{kind.remedy}*\n"
+    return ERRORS_HEAD + "".join(
+        f"- `{kind.code}` ({kind.status.value}): {kind.meaning} *{kind.remedy}*\n" for kind in list_problem_kinds()
+    )

@@ -15,7 +15,6 @@ from gradmarket.demo.children import DemoFailed
 from gradmarket.demo.workers import GOAL, PRICE
 from gradmarket.market.terms import Address, BatchState, Digest, JobState, ReplicaState
 from gradmarket.market.views.job_views import JobView, Stats
-from gradmarket.market.views.payment_views import JobWorkerView, VerdictView
 from gradmarket.market.wire.poll import hash_of
 
 SETTLE_S: Final = 60.0
@@ -97,10 +96,29 @@ def fetch_demo_outcome(
 ) -> DemoOutcome:
     job = market.job(job_id)
     closed = [updated for one in market.rounds(job_id) if (updated := one.updated) is not None]
+    stats, lines = market.stats(job_id), {line.address: line for line in market.workers(job_id)}
+    verdicts, pay = list(market.verdicts(job_id)), list[Pay]()
+    for worker in workers:
+        address = worker.find_entry("wallet")["address"]
+        line = lines.get(address)
+        mine = [one for one in verdicts if one.worker == address and one.state is ReplicaState.REJECTED]
+        pay.append(
+            Pay(
+                address=address,
+                payout=worker.payout,
+                behaviour=worker.behaviour,
+                accepted=line.accepted if line else 0,
+                rejected=line.rejected if line else 0,
+                why=dict(Counter(DIGEST.sub("…", one.reason) for one in mine)),
+                earned=int(line.earned) if line else 0,
+                balance=ledger.balance(worker.payout),
+                kept=ledger.balance(address),
+            )
+        )
     outcome = DemoOutcome(
         job=job,
-        stats=market.stats(job_id),
-        workers=_fetch_workers_pay(market, ledger, job_id, workers),
+        stats=stats,
+        workers=pay,
         escrow=_fetch_escrow(ledger, job),
         served=market.download(job_id, folder / "parameters.safetensors"),
         last_round=closed[-1] if closed else "",
@@ -130,33 +148,6 @@ def check_outcome(outcome: DemoOutcome) -> dict[str, bool]:
 
 def find_accuracy(job: JobView) -> float:
     return float((job.metrics or {}).get("accuracy", 0.0))
-
-
-def _fetch_workers_pay(
-    market: RequesterClient, ledger: Ledger, job_id: str, workers: Sequence[WorkerOutcome]
-) -> list[Pay]:
-    lines = {line.address: line for line in market.workers(job_id)}
-    verdicts = list(market.verdicts(job_id))
-    return [_fetch_pay(ledger, worker, lines, verdicts) for worker in workers]
-
-
-def _fetch_pay(
-    ledger: Ledger, worker: WorkerOutcome, lines: dict[str, JobWorkerView], verdicts: list[VerdictView]
-) -> Pay:
-    address = worker.find_entry("wallet")["address"]
-    line = lines.get(address)
-    mine = [one for one in verdicts if one.worker == address and one.state is ReplicaState.REJECTED]
-    return Pay(
-        address=address,
-        payout=worker.payout,
-        behaviour=worker.behaviour,
-        accepted=line.accepted if line else 0,
-        rejected=line.rejected if line else 0,
-        why=dict(Counter(DIGEST.sub("…", one.reason) for one in mine)),
-        earned=int(line.earned) if line else 0,
-        balance=ledger.balance(worker.payout),
-        kept=ledger.balance(address),
-    )
 
 
 def _fetch_escrow(ledger: Ledger, job: JobView) -> Escrow:

@@ -29,7 +29,17 @@ def build_report(outcome: DemoOutcome, chain: ChainFacts, seconds: dict[str, flo
         "accepted": stats.accepted,
         "rejected": stats.rejected,
         "parameters_digest": outcome.served,
-        "workers": [_build_worker_row(pay) for pay in outcome.workers],
+        "workers": [
+            {
+                "address": pay.address,
+                "behaviour": pay.behaviour,
+                "accepted": pay.accepted,
+                "rejected": pay.rejected,
+                "earned": str(pay.earned),
+                "balance": str(pay.balance),
+            }
+            for pay in outcome.workers
+        ],
         "payload_bytes": stats.payload_bytes,
         "uploads": stats.uploads,
         "tasks": stats.tasks,
@@ -60,17 +70,6 @@ def print_report(console: Console, outcome: DemoOutcome, token: TokenUnit) -> No
     console.print(f"parameters: {outcome.served}", highlight=False, soft_wrap=True)
     for name, held in outcome.checks.items():
         console.print(f"  [{'green' if held else 'bold red'}]{'yes' if held else 'NO '}[/] {name}", highlight=False)
-
-
-def _build_worker_row(pay: Pay) -> dict[str, Any]:
-    return {
-        "address": pay.address,
-        "behaviour": pay.behaviour,
-        "accepted": pay.accepted,
-        "rejected": pay.rejected,
-        "earned": str(pay.earned),
-        "balance": str(pay.balance),
-    }
 
 
 def _shorten_address(pay: Pay) -> str:

@@ -3,6 +3,7 @@
 import json
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -67,7 +68,17 @@ class DemoWorker:
 
 
 def start_workers(children: DemoProcesses, market: str, folder: Path, cast: Sequence[str] = CAST) -> list[DemoWorker]:
-    return [_start_worker(children, market, folder, index, behaviour) for index, behaviour in enumerate(cast, 1)]
+    hired = []
+    for index, behaviour in enumerate(cast, 1):
+        name = f"worker-{index}-{behaviour}"
+        payout = checksum_address("0x" + secrets.token_hex(20))
+        options = ["--market", market, "--payout", payout, "--data", str(folder / name)]
+        if behaviour == HONEST:
+            command = ["-m", "gradmarket", "worker", "run", "--json", *options]
+        else:
+            command = ["-m", "gradmarket.demo.cheat", behaviour, *options]
+        hired.append(DemoWorker(behaviour, payout, children.start(name, command, SETTINGS)))
+    return hired
 
 
 def end_workers(children: DemoProcesses, workers: list[DemoWorker]) -> None:
@@ -81,27 +92,11 @@ def end_workers(children: DemoProcesses, workers: list[DemoWorker]) -> None:
             raise DemoFailed(f"{worker.child.name} left with {code}; {worker.child.last_words()}")
 
 
-def _start_worker(children: DemoProcesses, market: str, folder: Path, index: int, behaviour: str) -> DemoWorker:
-    name = f"worker-{index}-{behaviour}"
-    payout = checksum_address("0x" + secrets.token_hex(20))
-    options = ["--market", market, "--payout", payout, "--data", str(folder / name)]
-    if behaviour == HONEST:
-        command = ["-m", "gradmarket", "worker", "run", "--json", *options]
-    else:
-        command = ["-m", "gradmarket.demo.cheat", behaviour, *options]
-    return DemoWorker(behaviour, payout, children.start(name, command, SETTINGS))
-
-
 def find_newest_entry(log: str, event: str) -> dict[str, Any] | None:
     """Returns the newest log entry of this event; None if there is none."""
-    return next(
-        (entry for line in reversed(log.splitlines()) if (entry := _parse_object(line)).get("event") == event), None
-    )
-
-
-def _parse_object(line: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+    for line in reversed(log.splitlines()):
+        with suppress(ValueError):
+            entry = json.loads(line)
+            if isinstance(entry, dict) and entry.get("event") == event:
+                return entry
+    return None

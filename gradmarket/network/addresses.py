@@ -147,8 +147,13 @@ def check_link_target(
         return NetworkPlace(url, url.netloc.decode(), str(url), True)
     if _parse_origin(url) in {_parse_origin(httpx.URL(named)) for named in allowed}:
         return NetworkPlace(url, url.netloc.decode(), str(url), False)
-    address = _require_public_address(url.host, url.port or PORTS[url.scheme], look_up, remedy)
-    return NetworkPlace(url.copy_with(host=address), url.netloc.decode(), str(url), home)
+    addresses = look_up(url.host, url.port or PORTS[url.scheme])
+    for address in addresses:
+        if not is_public(address):
+            raise DownloadRefused(f"{url.host} is {address}, which is not a public address; {remedy}")
+    if not addresses:
+        raise DownloadFailed(f"{url.host} has no address")
+    return NetworkPlace(url.copy_with(host=addresses[0]), url.netloc.decode(), str(url), home)
 
 
 def server_origin(text: str) -> str:
@@ -176,35 +181,20 @@ def _normalize_path(url: httpx.URL) -> str:
     return normpath("/" + path.replace("\\", "/").lstrip("/")).rstrip("/")
 
 
-def _require_public_address(host: str, port: int, look_up: Resolve, remedy: str) -> str:
-    addresses = look_up(host, port)
-    for address in addresses:
-        if not is_public(address):
-            raise DownloadRefused(f"{host} is {address}, which is not a public address; {remedy}")
-    if not addresses:
-        raise DownloadFailed(f"{host} has no address")
-    return addresses[0]
-
-
 def is_public(address: str) -> bool:
     """Returns whether an IP address, and any IPv4 address that it embeds (mapped, 6to4, Teredo, NAT64), is global."""
     try:
         parsed = ipaddress.ip_address(address.split("%")[0])
     except ValueError:
         return False
-    if isinstance(parsed, ipaddress.IPv6Address):
-        routed = parsed.is_global and (parsed in _UNICAST or parsed in _NAT64)
-        return routed and all(map(_is_global_address, _list_embedded_ipv4(parsed)))
-    return _is_global_address(parsed)
+    if not isinstance(parsed, ipaddress.IPv6Address):
+        return _is_global_address(parsed)
+    embedded = [parsed.ipv4_mapped, parsed.sixtofour, *(parsed.teredo or ())]
+    if parsed in _NAT64:
+        embedded.append(ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF))
+    routed = parsed.is_global and (parsed in _UNICAST or parsed in _NAT64)
+    return routed and all(_is_global_address(ipv4) for ipv4 in embedded if ipv4 is not None)
 
 
 def _is_global_address(address: ipaddress.IPv4Address) -> bool:
     return address.is_global and not address.is_multicast
-
-
-def _list_embedded_ipv4(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
-    """Returns the IPv4 addresses that are embedded in an IPv6 address."""
-    inside = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-    if address in _NAT64:
-        inside.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    return [ipv4 for ipv4 in inside if ipv4 is not None]

@@ -53,7 +53,9 @@ def proxy_of(scheme: str, host: str, port: int | None = None) -> str | None:
 
     Raises Refused if the environment names one that is no HTTP proxy.
     """
-    if is_loopback(host) or _left_out(host.strip("[]").rstrip(".").lower(), port or PORTS.get(scheme)):
+    plain, port = host.strip("[]").rstrip(".").lower(), port or PORTS.get(scheme)
+    left_out = re.split(r"[,\s]+", _read_variable("NO_PROXY"))
+    if is_loopback(host) or any(_is_host_named(entry.lower(), plain, port) for entry in left_out if entry):
         return None
     for name in (f"{scheme.upper()}_PROXY", "ALL_PROXY"):
         if address := _read_variable(name):
@@ -113,14 +115,8 @@ def _read_variable(name: str) -> str:
     return os.environ.get(name.lower(), os.environ.get(name, "")).strip()
 
 
-def _left_out(host: str, port: int | None) -> bool:
-    """Returns whether NO_PROXY has the host: by name, domain, address or range (IPv4 and IPv6), with a port or not."""
-    return any(
-        _is_host_named(entry.lower(), host, port) for entry in re.split(r"[,\s]+", _read_variable("NO_PROXY")) if entry
-    )
-
-
 def _is_host_named(entry: str, host: str, port: int | None) -> bool:
+    """Returns whether NO_PROXY's entry has the host: by name, domain, address or range (IPv4, IPv6), a port or not."""
     if entry == "*":
         return True
     with_port = re.fullmatch(r"(\[[^]]*\]|[^:/]+):(\d+)", entry)

@@ -68,11 +68,19 @@ def compute_odds(plan: Plan, pool: ColludingPool) -> Odds:
         total = Odds(ZERO, ZERO, Fraction(wave))
         for more, chance in enumerate(pool.draw(honest, colluding, wave)):
             if chance:
-                total = _add_odds(total, chance, judged(honest + wave - more, colluding + more))
+                part = judged(honest + wave - more, colluding + more)
+                total = Odds(
+                    total.right + chance * part.right,
+                    total.wrong + chance * part.wrong,
+                    total.replicas + chance * part.replicas,
+                )
         return total
 
     def judged(honest: int, colluding: int) -> Odds:
-        verdict = voting.judge_ballots(_build_groups(honest, colluding), honest + colluding, plan)
+        # the largest first; of equal groups the colluders' is first, and neither can win a tie
+        named = ((ReplicaId(f"{kind}{i}") for i in range(n)) for kind, n in (("c", colluding), ("h", honest)))
+        groups = sorted(filter(None, map(frozenset, named)), key=len, reverse=True)
+        verdict = voting.judge_ballots(groups, honest + colluding, plan)
         if isinstance(verdict, voting.Quorum):
             wrong = Fraction(next(iter(verdict.agreeing)).startswith("c"))
             return Odds(1 - wrong, wrong, ZERO)
@@ -119,17 +127,3 @@ def _divide_seats(chances: list[Fraction], computed: Fraction) -> Fraction | Non
 def over_a_job(wrong: Fraction, tasks: int) -> float:
     """Returns the probability that at least one of `tasks` is accepted wrongly: 1 - (1 - wrong)^tasks."""
     return 1.0 if wrong == 1 else -math.expm1(tasks * math.log1p(-float(wrong)))
-
-
-def _build_groups(honest: int, colluding: int) -> list[frozenset[ReplicaId]]:
-    """Returns both groups, the largest first. Of equal groups the colluders' is first; neither can win a tie."""
-    groups = [frozenset(ReplicaId(f"{kind}{i}") for i in range(n)) for kind, n in (("c", colluding), ("h", honest))]
-    return sorted((group for group in groups if group), key=len, reverse=True)
-
-
-def _add_odds(sum_so_far: Odds, chance: Fraction, part: Odds) -> Odds:
-    return Odds(
-        sum_so_far.right + chance * part.right,
-        sum_so_far.wrong + chance * part.wrong,
-        sum_so_far.replicas + chance * part.replicas,
-    )

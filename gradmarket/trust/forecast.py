@@ -197,16 +197,14 @@ def compute_forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
     spent: tuple[float, ...] = ()
     if spec.proof and plan.audit:
         returning = proven.compute_final_wrong(plan.audit, plan.first_wave, spec.proof)
-        spent = tuple(_compute_spent(plan, spec.rounds, float(share)) for share in assumed.shares)
+        free = max(0, spec.rounds - proven.LAST)  # no task of the last rounds stays wrong: all of them are audited
+        spent = tuple(
+            proven.compute_stock_wrong(plan.audit, plan.first_wave, free, float(share)) * free / spec.rounds
+            for share in assumed.shares
+        )
     rows = build_rows(plan, seen, repeated)
     played = play_rings(spec, plan, [float(share) for share in assumed.shares], assumed.workers)
     return Forecast(plan, tasks, rows, deterrence, alarm, windows, others, returning, spent, played)
-
-
-def _compute_spent(plan: Plan, rounds: int, share: float) -> float:
-    """Computes `spent`. No task of the last rounds stays wrong, since all of them are audited."""
-    free = max(0, rounds - proven.LAST)
-    return proven.compute_stock_wrong(plan.audit, plan.first_wave, free, share) * free / rounds
 
 
 def _build_row(plan: Plan, tasks: int, pool: ColludingPool, seen: float, repeated: float, push: float) -> Row:

@@ -239,16 +239,33 @@ def _round(game: _Play, number: int) -> None:
             one.place = game.random.random()
     present = game.everybody
     if game.adversary.rotates:
-        present = [one for one in present if not _pauses(game.adversary, one, number)]
+        turn = number // game.adversary.rotates
+        present = [one for one in present if not (one.ring and (one.slot + turn) % 2)]
     proven = [one for one in present if one.evidence >= rules.evidence]
     fresh = [one for one in present if one.evidence < rules.evidence]
-    alone = _count_newcomer_tasks(game, number, len(proven), len(fresh))
+    alone = tasks
+    if len(proven) >= rules.replicas:  # over all rounds, as features.proven.seat_rules.count_newcomers_tasks does
+        share = 0.5 if len(proven) < 2 * rules.replicas else rules.newcomers
+        alone = min(int((number + 1) * tasks * share) - int(number * tasks * share), len(fresh))
     chosen = list(_choose_newcomers(game, fresh, alone))
-    chosen += _draw_untried(game, [one for one in fresh if one not in chosen], number, len(proven))
+    # the untried ones that have a task beyond the newcomers' share, one of each network
+    oldest, left = number - identity_rules.UNTRIED_ROUNDS, [one for one in fresh if one not in chosen]
+    untried = {one.network: one for one in left if not one.evidence and game.served.get(one.network, -1) <= oldest}
+    beyond = identity_rules.compute_share(len(proven), rules.replicas)
+    count = min(identity_rules.count_untried_tasks(beyond, tasks), len(untried))
+    chosen += [list(untried.values())[index] for index in game.random.permutation(len(untried))[:count]]
     alone = len(chosen)
-    for one in chosen:
+    game.out.seats += alone
+    game.out.audits += alone
+    for one in chosen:  # audited for certain: the auditor's result is the gradient where it is wrong
         game.served[one.network] = number
-        _answer_alone(game, one)
+        game.out.ring_seats += one.ring
+        if one.ring and game.adversary.alone:
+            one.evidence = 0
+        else:
+            one.evidence += 1
+            game.out.ring_computed += one.ring
+            _pay(game, one)
     game.spent, game.number = 0, number
     if len(game.recent) == game.recent.maxlen:
         game.out.wrong += sum(voted.wrong and not voted.over for voted in game.recent[0])
@@ -259,19 +276,6 @@ def _round(game: _Play, number: int) -> None:
     if len(game.recent) > 1:
         _audit_drawn(game, game.recent[-2])
     game.out.tasks += tasks
-
-
-def _pauses(adversary: Adversary, one: _Identity, number: int) -> bool:
-    return one.ring and (one.slot + number // adversary.rotates) % 2 == 1
-
-
-def _count_newcomer_tasks(game: _Play, number: int, proven: int, fresh: int) -> int:
-    """Counted over all rounds, as features.proven.seat_rules.count_newcomers_tasks does."""
-    rules, tasks = game.rules, game.market.tasks
-    if proven < rules.replicas:
-        return tasks
-    share = 0.5 if proven < 2 * rules.replicas else rules.newcomers
-    return min(int((number + 1) * tasks * share) - int(number * tasks * share), fresh)
 
 
 def _choose_newcomers(game: _Play, fresh: list[_Identity], count: int) -> Iterator[_Identity]:
@@ -288,28 +292,6 @@ def _choose_newcomers(game: _Play, fresh: list[_Identity], count: int) -> Iterat
         if one in begun:
             begun.remove(one)
         yield one
-
-
-def _draw_untried(game: _Play, fresh: list[_Identity], number: int, proven: int) -> list[_Identity]:
-    """Draws the untried ones that have a task beyond the newcomers' share, one of each network."""
-    share = identity_rules.compute_share(proven, game.rules.replicas)
-    oldest = number - identity_rules.UNTRIED_ROUNDS
-    untried = {one.network: one for one in fresh if not one.evidence and game.served.get(one.network, -1) <= oldest}
-    count = min(identity_rules.count_untried_tasks(share, game.market.tasks), len(untried))
-    return [list(untried.values())[index] for index in game.random.permutation(len(untried))[:count]]
-
-
-def _answer_alone(game: _Play, one: _Identity) -> None:
-    """Audited for certain: the auditor's result is the gradient where it is wrong."""
-    game.out.seats += 1
-    game.out.audits += 1
-    game.out.ring_seats += one.ring
-    if one.ring and game.adversary.alone:
-        one.evidence = 0
-        return
-    one.evidence += 1
-    game.out.ring_computed += one.ring
-    _pay(game, one)
 
 
 def _pay(game: _Play, one: _Identity) -> None:
@@ -430,6 +412,7 @@ def play_majority(
     random, out = np.random.default_rng(seed), RingOutcome()
     honest = market.workers - round(share * market.workers)
     ring = market.workers - honest + adversary.flood * honest
+    share_now = ring / (ring + honest)
     for number in range(market.rounds):
         spent, idle = 0, (honest, ring)
         for _ in range(market.tasks):
@@ -440,33 +423,27 @@ def play_majority(
             now = Moment(held, plan.first_wave, number, market.rounds, spent, random.random())
             lies = held > 0 and adversary.wants(now)
             spent += lies
-            _count_majority(out, plan, random, ring / (ring + honest), held, lies)
-    return out
-
-
-def _count_majority(
-    out: RingOutcome, plan: Plan, random: np.random.Generator, share: float, held: int, lies: bool
-) -> None:
-    honest = plan.first_wave - held
-    while lies and not plan.decides(honest + held, max(honest, held)):
-        more = plan.next_wave(honest + held, max(honest, held))
-        if not more:  # no quorum: the task is tried anew
-            out.seats += honest + held
+            others = plan.first_wave - held
+            while lies and not plan.decides(others + held, max(others, held)):
+                more = plan.next_wave(others + held, max(others, held))
+                if more:
+                    joined = int(random.binomial(more, share_now))
+                    held, others = held + joined, others + more - joined
+                else:  # no quorum: the task is tried anew
+                    out.seats += others + held
+                    out.ring_seats += held
+                    out.honest_unpaid += others
+                    held = int(random.binomial(plan.first_wave, share_now))
+                    others = plan.first_wave - held
+            wrong = lies and held > others
+            out.tasks += 1
+            out.wrong += wrong
+            out.seats += others + held
             out.ring_seats += held
-            out.honest_unpaid += honest
-            held = int(random.binomial(plan.first_wave, share))
-            honest = plan.first_wave - held
-            continue
-        joined = int(random.binomial(more, share))
-        held, honest = held + joined, honest + more - joined
-    wrong = lies and held > honest
-    out.tasks += 1
-    out.wrong += wrong
-    out.seats += honest + held
-    out.ring_seats += held
-    out.ring_computed += bool(held) and not lies
-    out.ring_paid += 0 if lies and not wrong else held
-    out.honest_unpaid += honest if wrong else 0
+            out.ring_computed += bool(held) and not lies
+            out.ring_paid += 0 if lies and not wrong else held
+            out.honest_unpaid += others if wrong else 0
+    return out
 
 
 @dataclass

@@ -23,15 +23,28 @@ def draw_forecast_svg(forecast: Forecast, workers: int | None) -> str:
     lines = [_draw_curve(Plan(r, r // 2 + 1, r), workers, colour, 1.5) for r, colour in COMPARED]
     lines.append(_draw_curve(forecast.plan, workers, OWN, 3.0))
     names = [(f"R = {r}", colour) for r, colour in COMPARED] + [("this job", OWN)]
-    legend = [_draw_text(LEFT + 20, TOP + 20 + 18 * row, name, colour) for row, (name, colour) in enumerate(names)]
-    marks = [_draw_mark(row.colluding, row.wrong_per_task) for row in forecast.rows if row.colluding <= MOST]
+    legend = [_draw_text(LEFT + 20, TOP + 20 + 18 * line, name, colour) for line, (name, colour) in enumerate(names)]
+    axes, marks = list[str](), list[str]()
+    for tenth in range(6):
+        share = tenth / 10
+        x, _ = _compute_point(share, 0.0)
+        _, y = _compute_point(0.0, share)
+        axes.append(f'<path d="M{x:.1f} {TOP} V{TOP + PLOT[1]} M{LEFT} {y:.1f} H{LEFT + PLOT[0]}" stroke="#e4e4e4"/>')
+        axes.append(_draw_text(x - 12, TOP + PLOT[1] + 20, f"{share:.0%}", "#555"))
+        axes.append(_draw_text(LEFT - 42, y + 4, f"{share:.0%}", "#555"))
+    for row in forecast.rows:
+        if row.colluding <= MOST:
+            x, y = _compute_point(row.colluding, row.wrong_per_task)
+            label = _draw_text(x + 7, y - 6, f"{row.wrong_per_task:.1%}", OWN)
+            marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{OWN}"/>' + label)
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
             'font-size="13">',
             f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
             _draw_text(LEFT, 24, "A task is decided by workers that act as one", "#222"),
-            *_draw_axes(),
+            *axes,
+            _draw_text(LEFT + 200, HEIGHT - 16, "share of workers that act as one", "#555"),
             *lines,
             *marks,
             *legend,
@@ -53,26 +66,9 @@ def _draw_curve(plan: Plan, workers: int | None, colour: str, width: float) -> s
     return f'<polyline fill="none" stroke="{colour}" stroke-width="{width}" points="{drawn}"/>'
 
 
-def _draw_axes() -> list[str]:
-    marks = []
-    for tenth in range(6):
-        share = tenth / 10
-        x, _ = _compute_point(share, 0.0)
-        _, y = _compute_point(0.0, share)
-        marks.append(f'<path d="M{x:.1f} {TOP} V{TOP + PLOT[1]} M{LEFT} {y:.1f} H{LEFT + PLOT[0]}" stroke="#e4e4e4"/>')
-        marks.append(_draw_text(x - 12, TOP + PLOT[1] + 20, f"{share:.0%}", "#555"))
-        marks.append(_draw_text(LEFT - 42, y + 4, f"{share:.0%}", "#555"))
-    return [*marks, _draw_text(LEFT + 200, HEIGHT - 16, "share of workers that act as one", "#555")]
-
-
 def _compute_point(share: float, chance: float) -> tuple[float, float]:
     width, height = PLOT
     return LEFT + width * share / float(MOST), TOP + height * (1.0 - min(chance, 0.5) / 0.5)
-
-
-def _draw_mark(share: float, chance: float) -> str:
-    x, y = _compute_point(share, chance)
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{OWN}"/>' + _draw_text(x + 7, y - 6, f"{chance:.1%}", OWN)
 
 
 def _draw_text(x: float, y: float, words: str, colour: str) -> str:

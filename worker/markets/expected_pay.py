@@ -33,7 +33,21 @@ def estimate_best_prospect(context: WorkerContext) -> Prospect | None:
             prospects.append(Prospect(job.id, job.name, price, effort))
     chosen = find_best_prospect(prospects, context.limits.minimum)
     if chosen is not None:
-        _log_estimate(context, chosen)
+        pay = compute_hourly_pay(chosen.price, chosen.effort)
+        text = (
+            f"{chosen.name}: {context.money.text(chosen.price)} a gradient of {chosen.effort.flops / 1e12:.3g} TFLOP, "
+            f"{chosen.effort.seconds * 1000:.1f} ms a step here: at most {context.money.about(pay)} an hour, "
+            "were there always a task for this worker and every gradient accepted."
+        )
+        try:
+            expected = context.market.pay(JobId(chosen.job)).expected_hourly
+        except MarketError:
+            expected = None
+        if expected is not None:
+            text += f" By the job's newest rounds, one more worker earns {context.money.about(expected)} an hour."
+        facts = {"price": str(chosen.price), "flops": chosen.effort.flops, "step_seconds": chosen.effort.seconds}
+        facts["expected"] = None if expected is None else str(expected)
+        context.journal.report("estimate", text, job=chosen.job, hourly=str(pay), **facts)
         return chosen
     for one in prospects:
         lowest = context.money.text(compute_least_price(context.limits.minimum, one.effort))
@@ -41,22 +55,3 @@ def estimate_best_prospect(context: WorkerContext) -> Prospect | None:
         context.journal.report("too_cheap", text)
     context.journal.report("no_estimate", "No job runs that this worker would take; it waits for one.")
     return None
-
-
-def _log_estimate(context: WorkerContext, chosen: Prospect) -> None:
-    """Logs the job's pay here, and the market's measurement of one more worker's earnings, where it has one."""
-    pay = compute_hourly_pay(chosen.price, chosen.effort)
-    text = (
-        f"{chosen.name}: {context.money.text(chosen.price)} a gradient of {chosen.effort.flops / 1e12:.3g} TFLOP, "
-        f"{chosen.effort.seconds * 1000:.1f} ms a step here: at most {context.money.about(pay)} an hour, "
-        "were there always a task for this worker and every gradient accepted."
-    )
-    try:
-        expected = context.market.pay(JobId(chosen.job)).expected_hourly
-    except MarketError:
-        expected = None
-    if expected is not None:
-        text += f" By the job's newest rounds, one more worker earns {context.money.about(expected)} an hour."
-    facts = {"price": str(chosen.price), "flops": chosen.effort.flops, "step_seconds": chosen.effort.seconds}
-    facts["expected"] = None if expected is None else str(expected)
-    context.journal.report("estimate", text, job=chosen.job, hourly=str(pay), **facts)

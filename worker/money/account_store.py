@@ -260,11 +260,19 @@ def open_account_store(folder: Path, own: Address) -> AccountStore:
     Raises Conflict if they are another wallet's.
     """
     store = AccountStore(folder / BOOK)
-    if store.wallet is None and not all(_made_out_to(account, own) for account in store.accounts):
-        raise Conflict(
-            f"the vouchers in {folder / BOOK} are not made out to {own}, whose key is there",
-            _describe_key_remedy(folder),
-        )
+    for account in store.accounts if store.wallet is None else ():
+        if account.signature is None:
+            continue
+        try:
+            digest = digest_struct(account.domain, account.voucher(own))
+            own_voucher = recover_signer(digest, account.signature) == account.signer
+        except SignatureRefused:
+            own_voucher = False
+        if not own_voucher:
+            raise Conflict(
+                f"the vouchers in {folder / BOOK} are not made out to {own}, whose key is there",
+                _describe_key_remedy(folder),
+            )
     if store.wallet not in (None, own):
         raise Conflict(
             f"{folder / BOOK} has the earnings of {store.wallet}, and the key there is that of {own}",
@@ -284,13 +292,3 @@ def check_a_key_may_be_made(folder: Path) -> None:
 
 def _describe_key_remedy(folder: Path) -> str:
     return f"put the right key back from its backup as {folder / wallet.PLAIN}, or take another folder with --data"
-
-
-def _made_out_to(account: JobAccount, own: Address) -> bool:
-    """Returns whether the account's voucher, if it has one, is signed for this worker."""
-    if account.signature is None:
-        return True
-    try:
-        return recover_signer(digest_struct(account.domain, account.voucher(own)), account.signature) == account.signer
-    except SignatureRefused:
-        return False

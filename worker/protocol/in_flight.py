@@ -177,8 +177,13 @@ class InFlightFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        loaded = map(_load_replica, sorted(folder.glob("*.json")))
-        self.held = {held.replica: held for held in loaded if held is not None}
+        self.held = dict[ReplicaId, InFlight]()
+        for path in sorted(folder.glob("*.json")):
+            try:
+                held = InFlight.model_validate_json(path.read_bytes())
+                self.held[held.replica] = held
+            except ValidationError:  # a power cut left it incomplete
+                path.unlink()
 
     def put(self, held: InFlight, **changes: Any) -> InFlight:
         """Updates the replica in memory only: the market sends again any change lost with the process."""
@@ -241,12 +246,3 @@ def handed_over(data: Path) -> list[InFlight]:
     """Returns, over all markets, the replicas whose payload may have been sent and that have no final verdict."""
     folders = sorted((data / "held").glob("*/"))
     return [held for folder in folders for held in InFlightFolder(folder).open() if held.sent]
-
-
-def _load_replica(path: Path) -> InFlight | None:
-    """Reads a replica's file. Deletes it and returns None if a power cut left it incomplete."""
-    try:
-        return InFlight.model_validate_json(path.read_bytes())
-    except ValidationError:
-        path.unlink()
-        return None

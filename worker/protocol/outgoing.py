@@ -135,10 +135,16 @@ class ObjectStores:
         extensions = {HOST_NAMED: name, ANSWER_WITHIN: PUT_S}
         network = ClockedTransport()
         length = payload.length - start if length is None else length
+        hasher, left = hashlib.md5(usedforsecurity=False), length  # against accidents on the way, not against anybody
+        with payload.path.open("rb") as file:
+            file.seek(start)
+            while left > 0 and (chunk := file.read(min(CHUNK, left))):
+                hasher.update(chunk)
+                left -= len(chunk)
         headers = {
             "host": target.host,
             "content-length": str(length),
-            "content-md5": _compute_md5(payload, start, length),
+            "content-md5": base64.b64encode(hasher.digest()).decode(),  # RFC 1864
         }
         with httpx.Client(trust_env=False, timeout=timeout, transport=network) as http:
             body = payload.span(start, length)
@@ -149,14 +155,3 @@ class ObjectStores:
                 raise DownloadFailed(f"{target.host}: {error or type(error).__name__}") from error
         if not response.is_success:
             raise DownloadFailed(f"{target.host} answers {response.status_code}")
-
-
-def _compute_md5(payload: Payload, start: int, length: int) -> str:
-    """In base 64, as RFC 1864 has it: against accidents on the way, not against anybody."""
-    hasher = hashlib.md5(usedforsecurity=False)
-    with payload.path.open("rb") as file:
-        file.seek(start)
-        while length > 0 and (chunk := file.read(min(CHUNK, length))):
-            hasher.update(chunk)
-            length -= len(chunk)
-    return base64.b64encode(hasher.digest()).decode()
