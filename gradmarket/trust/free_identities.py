@@ -7,7 +7,7 @@ taken back together with all rounds that were merged meanwhile. In the last roun
 lie, each task has one answer, which is audited before it is accepted.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,10 +16,11 @@ import numpy as np
 
 from gradmarket.market.features.proven import seat_rules as identity_rules
 from gradmarket.market.features.proven.seat_rules import Newcomer
+from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.overlap import ROUNDS_BEHIND
 from gradmarket.market.rules.replication import fixed, proven
-from gradmarket.market.terms import Address, Hash, Plan
+from gradmarket.market.terms import Address, Hash, Plan, Units
 
 RENEWED: Final = identity_rules.TERM
 MAJORITY: Final = fixed.plan(fixed.Settings())
@@ -446,6 +447,10 @@ def play_majority(
     return out
 
 
+FLOODS: Final = ("works", "leaves", "hoards")
+"""A flood's habits: it answers right, takes places and never answers, or has money reserved and asks no more."""
+
+
 @dataclass
 class _Queue:
     """Newcomers in the order in which they asked; the last `waiting` are honest, and `deposit` is theirs alone."""
@@ -453,26 +458,55 @@ class _Queue:
     parties: Sequence[Party]
     waiting: int
     deposit: bool
+    hoards: bool
     market: RingMarket
     rules: Rules
     random: np.random.Generator
     answers: dict[Party, int]
-    """The right answers of those that are neither proven nor at rest."""
+    """The right answers of those that ask and are not proven."""
+    prices: int
+    """The most gradients whose money newcomers may hold that earned nothing."""
+    secret: Hash
+    held: dict[Party, bool] = field(default_factory=dict)
+    """Those that hold a price and earned nothing, and whether they have a deposit."""
+    covered: set[Party] = field(default_factory=set)
     served: dict[str | None, int] = field(default_factory=dict)
 
     @property
     def honest(self) -> Sequence[Party]:
         return self.parties[-self.waiting :]
 
-    def seat(self, number: int, secret: Hash) -> Sequence[Party]:
-        """Returns the holders of the newcomers' places of round `number`, from 1, each with one."""
+    def reserve(self, number: int) -> bool:
+        """Reserves money as the service does once in round `number`, from 1; returns whether anybody got some."""
+        left = self.prices - len(self.held)
+        unbacked = sum(not deposit for deposit in self.held.values())
+        without = identity_rules.count_open_prices(self.prices, unbacked, number - 1, self.market.rounds)
+        queue = identity_rules.order_newcomers(self._list_newcomers(number, ()))
+        due = identity_rules.list_due(self.secret, number, queue, self.market.tasks, proven.SHARE)
+        held = Counter(party.network or "" for party in self.held)
+        due = [one for one in due if not one.covered]
+        funded = identity_rules.choose_funded(due, held, left, min(left, without))
+        for one in funded:
+            self.held[one.party] = one.deposit
+            self.covered.add(one.party)
+            if self.hoards and one.party not in self.honest:
+                del self.answers[one.party]
+        return bool(funded)
+
+    def seat(self, number: int) -> Sequence[Party]:
+        """Returns the holders of the newcomers' places of round `number`, from 1, each with one.
+
+        Only those with money get one, and money is reserved anew once a place is taken.
+        """
         tasks, replicas = self.market.tasks, self.rules.replicas
         share = identity_rules.count_newcomers_tasks((number - 1) * tasks, tasks, 2 * replicas, replicas)
         holders: list[Party] = []
         for place in range(share + identity_rules.count_untried_tasks(proven.SHARE, tasks)):
+            self.reserve(number)
             queue = identity_rules.order_newcomers(self._list_newcomers(number, holders))
+            queue = [one for one in queue if one.covered]
             if place >= share:
-                queue = identity_rules.draw_untried(secret, number, queue)[:1]
+                queue = identity_rules.draw_untried(self.secret, number, queue)[:1]
             if queue:
                 worker = identity_rules.choose_newcomer(Hash(self.random.bytes(32)), queue)
                 holders.append(next(one.party for one in queue if one.party.worker == worker))
@@ -485,7 +519,8 @@ class _Queue:
             if party in self.answers and party not in holders:
                 served, standing = self.served.get(party.network, 0), self.answers[party] / self.rules.evidence
                 untried = not standing and (not served or served <= oldest)
-                yield Newcomer(party, standing, served, joined, self.deposit and party in self.honest, untried=untried)
+                backed = self.deposit and party in self.honest
+                yield Newcomer(party, standing, served, joined, backed, party in self.covered, untried)
 
 
 def count_rounds_until_paid(
@@ -496,31 +531,41 @@ def count_rounds_until_paid(
     networks: int,
     seed: int,
     deposit: bool = False,
-    leaves: bool = False,
+    habit: str = "works",
 ) -> list[int]:
-    """Returns the round, from 1, of the first pay of each of `waiting` honest newcomers, each of an owner of its own.
+    """Returns the round, from 1, of the first pay of each of `waiting` honest newcomers, each of an owner of its own;
+    one beyond the market's rounds for each that is never paid.
 
-    Before them `flood` identities of `networks` networks asked. Places are given by features.proven.seat_rules, where
-    enough proven ones are there and audits are in time. `deposit`: whether the honest ones have one. `leaves`: the
-    flood leaves its places, and its networks rest from then on.
+    Before them `flood` identities of `networks` networks asked, and had as much money reserved as they could. Money and
+    places are given by features.proven.seat_rules, where the deposit pays for all votes, enough proven ones are there
+    and audits are in time. `deposit`: whether the honest ones have one. `habit`: one of FLOODS; the networks of those
+    that leave rest from then on.
     """
     random = np.random.default_rng(seed)
     parties = [_build_party(index, f"flood {index % networks}") for index in range(flood)]
     parties += [_build_party(flood + index, f"honest {index}") for index in range(waiting)]
-    queue = _Queue(parties, waiting, deposit, market, rules, random, dict.fromkeys(parties, 0))
-    secret, paid, number = Hash(random.bytes(32)), dict[Party, int](), 0
-    while len(paid) < waiting:
-        number += 1
-        for party in queue.seat(number, secret):
-            if leaves and party not in queue.honest:
+    places = market.tasks * rules.replicas
+    prices = newcomers.compute_allowance(Units(market.rounds * places), Units(places))
+    asking, secret = dict.fromkeys(parties[:flood], 0), Hash(random.bytes(32))
+    queue = _Queue(parties, waiting, deposit, habit == "hoards", market, rules, random, asking, prices, secret)
+    while queue.reserve(1):
+        pass
+    queue.answers |= dict.fromkeys(queue.honest, 0)
+    paid: dict[Party, int] = {}
+    for number in range(1, market.rounds + 1):
+        for party in queue.seat(number):
+            if habit == "leaves" and party not in queue.honest:
                 queue.answers = {one: count for one, count in queue.answers.items() if one.network != party.network}
                 continue
             queue.answers[party] += 1
+            queue.held.pop(party, None)
             if party in queue.honest:
                 paid.setdefault(party, number)
             if queue.answers[party] == rules.evidence:
                 del queue.answers[party]
-    return list(paid.values())
+        if len(paid) == waiting:
+            break
+    return [paid.get(party, market.rounds + 1) for party in queue.honest]
 
 
 def _build_party(number: int, network: str) -> Party:

@@ -150,14 +150,22 @@ class TestNewcomers:
     def test_untried_newcomers_have_up_to_half_of_a_round_besides_once_enough_are_proven(self) -> None:
         assert [seat_rules.count_untried_tasks(share, 8) for share in (1, 2, 8)] == [0, 0, 4]
 
-    def test_untried_newcomers_are_drawn_one_of_each_network_anew_each_round(self) -> None:
+    def test_untried_newcomers_are_drawn_one_of_each_network_anew_after_a_term(self) -> None:
         queue = [newcomer(f"{number}", network=f"n{number % 5}", untried=number % 5 < 4) for number in range(20)]
         secret = Hash(b"\x07" * 32)
-        drawn = [[one.party.worker for one in seat_rules.draw_untried(secret, number, queue)] for number in range(40)]
+        drawn = [[one.party.worker for one in seat_rules.draw_untried(secret, number, queue)] for number in range(160)]
         assert {frozenset(one) for one in drawn} == {frozenset("0123")}
         assert {one[0] for one in drawn} == set("0123"), "no network is always last"
-        covered = [*queue, newcomer("covered", network="n2", untried=True, covered=True)]
-        assert all(seat_rules.draw_untried(secret, number, covered)[0].party.worker == "covered" for number in range(9))
+        assert all(one == drawn[number // 8 * 8] for number, one in enumerate(drawn))
+
+    def test_money_reserved_before_counts_within_a_network_alone(self) -> None:
+        """A flood that has it already comes before nobody."""
+        queue = [newcomer(f"{number}", network=f"n{number}", untried=True) for number in range(4)]
+        secret = Hash(b"\x07" * 32)
+        plain = [one.party.worker for one in seat_rules.draw_untried(secret, 0, queue)]
+        covered = [*queue, newcomer("covered", network=f"n{plain[-1]}", untried=True, covered=True)]
+        drawn = [one.party.worker for one in seat_rules.draw_untried(secret, 0, covered)]
+        assert drawn == [*plain[:-1], "covered"]
 
     def test_an_untried_newcomer_may_expect_its_seat_by_the_number_of_networks(self) -> None:
         queue = [newcomer(f"{number}", network=f"n{number % 14}", untried=True) for number in range(100)]

@@ -403,9 +403,7 @@ def _describe_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mi
     if place is None:
         return ""
     own = queue[place - 1]
-    if held_up := _describe_pause(reader, job, own, mixable, now) or _describe_idle_money(
-        reader, job, own, mixable, now
-    ):
+    if held_up := _describe_pause(reader, job, own, mixable, now) or _describe_short_money(reader, job, own, now):
         return f"{held_up}, and it is at place {place} of {len(queue)} newcomers{_describe_deposit(job)}"
     spec, row = jobs.load_spec(job), jobs.latest_round(reader, job.id)
     share = joining.load_share(reader, job, mixable, now)
@@ -434,16 +432,16 @@ def _describe_pause(reader: RowReader, job: Job, one: Newcomer, mixable: Mixable
     return f"{subject} left a place of this job: without a deposit it gets the next one in {describe_seconds(rest)}"
 
 
-def _describe_idle_money(reader: RowReader, job: Job, one: Newcomer, mixable: Mixable, now: float) -> str:
+def _describe_short_money(reader: RowReader, job: Job, one: Newcomer, now: float) -> str:
     """Describes the lack of money for newcomers without a deposit; empty where some is left for this one."""
     if one.covered or one.deposit:
         return ""
-    money = newcomers_money.load_newcomers_money(reader, job, mixable, 0, now)
+    money = newcomers_money.load_newcomers_money(reader, job, 0, now)
     if money.without > 0:
         return ""
     return (
-        f"idle newcomers hold {money.idle} of {money.held.total() + money.left} reservations for newcomers, and "
-        "without a deposit it gets one of those left as rounds pass"
+        f"newcomers without a deposit hold {money.unbacked} of {money.held.total() + money.left} reservations for "
+        "newcomers: it gets one of those left as others are paid or rounds pass"
     )
 
 

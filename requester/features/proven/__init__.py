@@ -39,7 +39,7 @@ def list_next_covered(reader: RowReader, job: Job, mixable: Mixable, now: float)
     if not joining.has_queue(reader, job, now):
         return None
     queue = joining.list_queue(reader, job, mixable, now)
-    ahead = [one for one in joining.list_next(reader, job, queue, mixable, now) if not one.covered]
+    ahead = [one for one in joining.list_due(reader, job, queue, mixable, now) if not one.covered]
     chosen: list[Address] = []
     served: set[str] = set()
     for known in (True, False):
@@ -51,7 +51,7 @@ def list_next_covered(reader: RowReader, job: Job, mixable: Mixable, now: float)
         left = max(0, newcomers.count_by_money(reader, job, known))
         chosen += due[:left]
         if not known and left > len(due):
-            money = newcomers_money.load_newcomers_money(reader, job, mixable, len(due), now)
+            money = newcomers_money.load_newcomers_money(reader, job, len(due), now)
             funded = seat_rules.choose_funded(ahead, money.held, money.left, money.without)
             chosen += [one.party.worker for one in funded]
     return chosen

@@ -52,17 +52,11 @@ def list_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> lis
     )
 
 
-def list_next(reader: RowReader, job: Job, queue: Sequence[Newcomer], mixable: Mixable, now: float) -> list[Newcomer]:
-    """Returns the first of the queue: those that get a seat in two rounds, and the same number of those with a deposit.
-
-    And the untried ones that are drawn in a round (market.features.proven.seat_rules.draw_untried).
-    """
-    share, row = load_share(reader, job, mixable, now), jobs.latest_round(reader, job.id)
-    number = row.number if row else 0
-    tasks = jobs.load_spec(job).sizes.of(number)
-    most = 2 * max(1, tasks // share)
-    untried = seat_rules.draw_untried(Hash(job.secret), number, queue)[: seat_rules.count_untried_tasks(share, tasks)]
-    return list(dict.fromkeys([*queue[:most], *untried, *[one for one in queue if one.deposit][:most]]))
+def list_due(reader: RowReader, job: Job, queue: Sequence[Newcomer], mixable: Mixable, now: float) -> list[Newcomer]:
+    """Returns the newcomers that should have money in the newest round (market.features.proven.seat_rules.list_due)."""
+    row = jobs.latest_round(reader, job.id)
+    number, share = row.number if row else 0, load_share(reader, job, mixable, now)
+    return seat_rules.list_due(Hash(job.secret), number, queue, jobs.load_spec(job).sizes.of(number), share)
 
 
 def load_share(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int:

@@ -268,23 +268,38 @@ def test_half_of_the_money_is_kept_no_longer_where_no_deposit_can_have_it_and_ro
     assert newcomer.address in list_due(market)
 
 
-@pytest.mark.parametrize(("at_risk", "gone", "funded"), [(0, 4, False), (0, 3, True), (16 * PRICE, 4, True)])
-def test_idle_newcomers_of_any_networks_leave_half_of_the_money_to_deposits(
-    new_market: NewMarket, at_risk: int, gone: int, funded: bool
+@pytest.mark.parametrize("asking", [False, True])
+@pytest.mark.parametrize(("at_risk", "holding", "funded"), [(0, 4, False), (0, 3, True), (16 * PRICE, 4, True)])
+def test_newcomers_without_a_deposit_leave_half_of_the_money_to_deposits(
+    new_market: NewMarket, at_risk: int, holding: int, funded: bool, asking: bool
 ) -> None:
-    """Four left of eight prices: each idle one is of a network of its own, and never delivered."""
+    """Four of eight prices: each is of a network of its own, never delivered, and is gone or asks and works."""
     market, _ = open_proven(new_market, rounds=40)
     allow_newcomers(market, 8)
-    idle = [join(market, f"network {number}", reserved=PRICE) for number in range(gone)]
+    others = [join(market, f"network {number}", reserved=PRICE) for number in range(holding)]
     newcomer = join(market, "its own")
     with market.context.begin() as work:
         work.get_one(Account, (market.job, newcomer.address)).at_risk = at_risk
-    market.gather(newcomer)
+    market.gather(*(others if asking else ()), newcomer)
     assert (newcomer.address in list_due(market)) is funded
-    words = "idle newcomers hold 4 of 8 reservations for newcomers, and without a deposit it gets one of those left"
-    assert (words in newcomer.waiting) is not funded
-    market.gather(*idle, newcomer)
-    assert newcomer.address in list_due(market), "who asks and had no place is not idle"
+    words = "newcomers without a deposit hold 4 of 8 reservations for newcomers: it gets one of those left"
+    assert asking or (words in newcomer.waiting) is not funded
+
+
+def test_six_that_come_first_hold_no_more_than_half_of_the_money(new_market: NewMarket) -> None:
+    """Fresh wallets of different networks, which wait or take a place, and a seventh that has a deposit."""
+    market, _ = open_proven(new_market, rounds=40)
+    allow_newcomers(market, 8)
+    flood = [join(market, f"network {number}") for number in range(6)]
+    for _ in range(6):
+        market.gather(*flood)
+        reserve(market)
+    assert sum(market.account(one).reserved for one in flood) == 4 * PRICE
+    backed = join(market, "its own")
+    with market.context.begin() as work:
+        work.get_one(Account, (market.job, backed.address)).at_risk = 16 * PRICE
+    market.gather(*flood, backed)
+    assert list_due(market) == [backed.address]
 
 
 @pytest.mark.parametrize("staked", [False, True])
@@ -303,19 +318,40 @@ def test_a_newcomer_without_money_gets_the_command_of_a_deposit_where_the_job_ta
 
 
 @pytest.mark.parametrize(("number", "without"), [(0, 0), (10, 1), (20, 2), (40, 4), (41, 4)])
-def test_what_is_kept_from_idle_newcomers_is_theirs_as_rounds_pass(number: int, without: int) -> None:
+def test_what_is_kept_from_newcomers_without_a_deposit_is_theirs_as_rounds_pass(number: int, without: int) -> None:
     assert seat_rules.count_open_prices(8, 4, number, 40) == without
     assert seat_rules.count_open_prices(8, 9, number, 40) == 0
 
 
-def test_all_newcomers_of_a_job_s_start_have_a_round_s_money_at_once() -> None:
-    """Nobody is idle then; each of eight tasks of three votes begins with one of them."""
+@pytest.mark.parametrize("votes", [2, 3])
+def test_newcomers_of_a_job_s_start_have_money_for_each_of_a_round_s_tasks_at_once(votes: int) -> None:
+    """Each of eight tasks begins with one of them, and the money for newcomers pays for a round's votes at least."""
     queue = [
         Newcomer(Party(Address(f"0x{number:040x}"), "", "", f"network {number}"), 0.0, 0.0, 0.0, False, False)
         for number in range(8)
     ]
-    without = seat_rules.count_open_prices(8 * 3, 0, 0, 40)
-    assert seat_rules.choose_funded(queue, {}, 8 * 3, without) == queue
+    without = seat_rules.count_open_prices(8 * votes, 0, 0, 40)
+    assert seat_rules.choose_funded(queue, {}, 8 * votes, without) == queue
+
+
+def test_honest_newcomers_without_deposits_fill_the_rounds_of_a_job_s_start(new_market: NewMarket) -> None:
+    """Six of them, four tasks of two votes: half of a round's money is four prices, and who is paid leaves its own.
+
+    The first round's tasks are all taken at once, and the last two are paid in the second.
+    """
+    market, auditor = open_job(new_market, tasks_per_round=4, rounds=3, replication={"replicas": 2, "audit": 1e-9})
+    with market.context.begin() as work:
+        work.get_one(Job, market.job).deposited = 3 * 4 * 2 * PRICE
+    fresh = [join(market, f"network {number}") for number in range(6)]
+    market.gather()
+    play(market, auditor, rounds=1)
+    taken = [row for row in market.replicas() if row.task_id.split("-")[1] == "0"]
+    assert len({row.worker for row in taken}) == len(taken) == 4
+    first = market.rounds()[0].opened_at
+    assert all(row.leased_at - first <= 4.0 for row in taken)
+    everybody = {one.address for one in fresh}
+    play(market, auditor, rounds=2, done=lambda: set(market.earned()) == everybody)
+    check_books(market)
 
 
 @pytest.mark.parametrize(

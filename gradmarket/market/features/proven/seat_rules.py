@@ -9,11 +9,12 @@
    and its owner waits behind other deposits alone.
    Untried newcomers, which never delivered and whose network had no newcomers' task lately, have up to half of a
    round's tasks besides while audits are in time, one for each network, by a draw of the job's secret. So behind k
-   networks one waits (k + 2) / tasks rounds on average, whether these work or leave their places. An identity gains one
-   answer by it at most. The money for newcomers goes to no network that holds as much as is left (choose_funded), and
-   from idle ones of any networks half is kept: for deposits at once, for others as rounds pass (count_open_prices) or,
-   without deposits, once none passes. Whoever holds all of that half later puts PROOF prices at risk for each; a flood
-   whose members all ask is funded while none is idle yet, and may hold the whole.
+   networks one waits (k + 2) / tasks rounds on average, whether these work or leave their places. No rule serves it
+   sooner than (k + 2) / (2 m) where m are tried a round: nothing tells it from the k before its first answer. Within
+   ten rounds are 10 tasks - 2 networks; a deposit passes any number. An identity gains one answer by it at most.
+   The money for newcomers goes to no network that holds as much as is left (choose_funded). Half of it is kept from
+   those without a deposit: for deposits at once, for the others as rounds pass (count_open_prices) or, where the job
+   takes no deposits, once none passes. Whoever holds all of that half later puts PROOF prices at risk for each.
    Where proven ones would suffice, one that never delivered gets no seat while such a one of its network or owner left
    its own (find_pausing_place), unless it has a deposit. While any such place counts, a proven one takes over the seat
    of a worker later than its class (features.late.expected_s), and the first to answer is paid. So a flood of fresh
@@ -59,6 +60,9 @@ TERM: Final = 100
 
 UNTRIED_ROUNDS: Final = 64
 """Rounds after a newcomers' task of its network until a network counts as untried again."""
+
+DRAW_TERM: Final = 8
+"""Rounds after which the order of untried networks is drawn anew."""
 
 AUDITED_WITHIN_S: Final = 30.0
 """An audit that waits no longer than this is not late, however short rounds are."""
@@ -117,15 +121,15 @@ def order_newcomers(waiting: Iterable[Newcomer]) -> list[Newcomer]:
     return [known[party.worker] for party in newcomers.in_turn(one.party for one in ordered)]
 
 
-def count_open_prices(prices: int, idle: int, number: int, rounds: int) -> int:
+def count_open_prices(prices: int, held: int, number: int, rounds: int) -> int:
     """Returns how many further ones of the `prices` for newcomers those without a deposit may get in round `number`.
 
-    `idle` are held by such ones that earned nothing, and that left their place or are not there. These leave half of
-    all to others in the first round and none in the last: money comes back with the job alone, but each round has
-    newcomers of its own.
+    `held` are those of such ones that earned nothing, whether these wait, work or are gone. They leave half of all to
+    others in the first round and none in the last: money comes back with the job alone, but each round has newcomers of
+    its own. A round has places for fewer than half of the prices at once, so honest newcomers wait for none.
     """
     kept = prices * max(0, rounds - number) // (2 * rounds)
-    return max(0, prices - kept - idle)
+    return max(0, prices - kept - held)
 
 
 def choose_funded(queue: Iterable[Newcomer], held: Mapping[str, int], left: int, without: int) -> list[Newcomer]:
@@ -146,7 +150,8 @@ def choose_funded(queue: Iterable[Newcomer], held: Mapping[str, int], left: int,
 def draw_untried(secret: Hash, number: int, queue: Iterable[Newcomer]) -> list[Newcomer]:
     """Returns one untried newcomer of each network, in the order of round `number`, by the job's secret.
 
-    Those with money reserved, which were drawn before, come first.
+    The order stays for DRAW_TERM rounds, so that whoever is drawn has its money before the next draw. Money reserved
+    before counts for nothing between networks: a flood that has it already would come before all others.
     """
     firsts: dict[str, Newcomer] = {}
     for one in queue:
@@ -155,9 +160,20 @@ def draw_untried(secret: Hash, number: int, queue: Iterable[Newcomer]) -> list[N
             firsts[network] = one
 
     def draw(network: str) -> Hash:
-        return domain_hash("untried", secret, number.to_bytes(8, "big"), network.encode())
+        return domain_hash("untried", secret, (number // DRAW_TERM).to_bytes(8, "big"), network.encode())
 
-    return [firsts[network] for network in sorted(firsts, key=lambda name: (not firsts[name].covered, draw(name)))]
+    return [firsts[network] for network in sorted(firsts, key=draw)]
+
+
+def list_due(secret: Hash, number: int, queue: Sequence[Newcomer], tasks: int, share: int) -> list[Newcomer]:
+    """Returns the newcomers of the queue that should have money in round `number`, of `tasks` tasks.
+
+    Those that get a seat by turn in two rounds, where newcomers get one task in `share`; the same number of those with
+    a deposit; and the untried ones that are drawn for a round.
+    """
+    most = 2 * max(1, tasks // share)
+    untried = draw_untried(secret, number, queue)[: count_untried_tasks(share, tasks)]
+    return list(dict.fromkeys([*queue[:most], *untried, *[one for one in queue if one.deposit][:most]]))
 
 
 def choose_newcomer(seed: Hash, queue: Sequence[Newcomer]) -> Address:
