@@ -77,8 +77,11 @@ def redoc(context: Here) -> Response:
 
 @router.get("/")
 def market(context: Here, request: Request, query: Query) -> Response:
-    join = build_join_command(context.public_url, context.chain_facts)
-    found = {"query": query, "states": list(JobState), "join": join, "door": _describe_door(context)}
+    url, facts = context.public_url, context.chain_facts
+    join = build_join_command(url, facts)
+    # the --rpc that a machine beyond a tunnel adds, where the service answers its own machine alone
+    door = f"--rpc {url}/chain" if facts.rpc and f"{url}/chain" not in join else ""
+    found = {"query": query, "states": list(JobState), "join": join, "door": door}
     return _render_page(context, "market.html", _render_market(context, request, query), **found)
 
 
@@ -87,14 +90,12 @@ def market_now(context: Here, request: Request, query: Query) -> Response:
     return build_html_response(_render_market(context, request, query))
 
 
-def _describe_door(context: Context) -> str:
-    """Returns the --rpc that a machine beyond a tunnel adds, where the service answers its own machine alone."""
-    url, facts = context.public_url, context.chain_facts
-    return f"--rpc {url}/chain" if facts.rpc and f"{url}/chain" not in build_join_command(url, facts) else ""
-
-
 def _render_market(context: Context, request: Request, query: JobQuery) -> str:
-    token = _find_token_name(context, request) if query.mine else None
+    # the name of the viewer's API token, if it sends one that is valid
+    callers: Callers = request.app.state.callers
+    sent = parse_bearer_token(request.scope) if query.mine else None
+    viewer = callers.find(context, sent) if sent else None
+    token = viewer.subject if viewer is not None and viewer.role != WORKER else None
 
     def make() -> str:
         with context.reading() as reader:
@@ -102,14 +103,6 @@ def _render_market(context: Context, request: Request, query: JobQuery) -> str:
             return render_template(context.public_url, "market_now.html", page=page, facts=context.chain_facts)
 
     return _render_cached(request, f"market {token} {query.link(query.page)}", str(int(context.clock())), make)
-
-
-def _find_token_name(context: Context, request: Request) -> str | None:
-    """Returns the name of the viewer's API token, if it sends one that is valid."""
-    callers: Callers = request.app.state.callers
-    sent = parse_bearer_token(request.scope)
-    who = callers.find(context, sent) if sent else None
-    return who.subject if who is not None and who.role != WORKER else None
 
 
 @router.get("/runs")
@@ -230,22 +223,18 @@ def plan(context: Here, identity: Submitter, job: dict[str, Any]) -> Response:
     try:
         spec = JobSpec.model_validate(given := in_smallest(job, lambda: token))
         admit_job(context, spec, identity.subject)
-        shown, guidance = job_form.estimate_cost(spec, token), _find_guidance(context, spec, token)
+        with context.reading() as reader:
+            guide = price_guide.load_price_guide(reader, context.clock())
+            operations = price_guide.find_known_operations(reader, spec)
+        # the prices that others paid, and the workers that would accept this price where the cost is known
+        advice = describe_guidance(guide.paid, guide.taken, Amount(spec.price.most), operations, token)
+        shown, guidance = job_form.estimate_cost(spec, token), advice[0].upper() + advice[1:]
     except ValidationError as error:
         faults = job_form.list_faults(error, given)
     except JobRefused as error:
         faults = [(error.field, error.detail.removeprefix(f"{error.field}: "))]
     fields = {"faults": faults, "estimate": shown, "guidance": guidance}
     return build_html_response(render_template(context.public_url, "plan.html", **fields))
-
-
-def _find_guidance(context: Context, spec: JobSpec, token: TokenUnit) -> str:
-    """Returns the prices that others paid, and the workers that would accept this price where the cost is known."""
-    with context.reading() as reader:
-        guide = price_guide.load_price_guide(reader, context.clock())
-        operations = price_guide.find_known_operations(reader, spec)
-    advice = describe_guidance(guide.paid, guide.taken, Amount(spec.price.most), operations, token)
-    return advice[0].upper() + advice[1:]
 
 
 @router.get("/operator")

@@ -49,6 +49,8 @@ NAMED: Final[Mapping[str, str]] = {
 }
 """Fields that name a plug-in of a package."""
 AMOUNTS: Final = frozenset({"price", "budget", "stake.bond"})
+KINDS: Final = {"string": "text", "number": "number", "integer": "integer", "boolean": "flag"}
+"""Kinds of fields by the type in the schema."""
 
 
 @dataclass(frozen=True)
@@ -107,42 +109,36 @@ def _build_field(
     name: str, path: str, described: Mapping[str, Any], parts: Schemas, required: bool, depth: int
 ) -> FormField:
     shape = _resolve_reference(described, parts)
-    choices = tuple(map(str, shape.get("enum", ()))) or _list_choices(path)
-    nested = tuple(_list_chosen_fields(path, parts, required, depth)) or (
-        tuple(_list_fields(shape, parts, f"{path}.", depth - 1)) if "properties" in shape and depth > 1 else ()
-    )
+    choices = tuple(map(str, shape.get("enum", ())))
+    if not choices and path in NAMED:
+        choices = tuple(plugins.list_plugin_names(NAMED[path]))
+    # of a field of several forms those that are shown; all of them may be empty where there are several
+    nested = list[FormField]()
+    for form, names in CHOSEN.get(path, {}).items():
+        needed = parts[form].get("required", ()) if required and len(CHOSEN[path]) == 1 else ()
+        for one in names.split():
+            inner = parts[form]["properties"][one]
+            nested.append(_build_field(one, f"{path}.{one}", inner, parts, one in needed, depth - 1))
+    if not nested and "properties" in shape and depth > 1:
+        nested = list(_list_fields(shape, parts, f"{path}.", depth - 1))
+    # the description's first sentence, in the form's words: it sends null for an empty field
+    description = " ".join(str(described.get("description") or shape.get("description", "")).split())
+    first = description.partition(". ")[0].rstrip(".")
+    kind = "choice" if choices else KINDS.get(str(shape.get("type")), "json")
+    if nested or path in AMOUNTS:
+        kind = "group" if nested else "amount"
     default, example = described.get("default"), (described.get("examples") or [None])[0]
     return FormField(
         name=name,
         path=path,
-        kind="group" if nested else "amount" if path in AMOUNTS else _choose_field_kind(shape, choices),
+        kind=kind,
         required=required,
-        help="" if path in AMOUNTS else _shorten_help(described, shape),
+        help="" if path in AMOUNTS or first in ("", "Name") else f"{re.sub(_NULL, 'empty', first)}.",
         default="" if isinstance(default, (dict, list, type(None))) else str(default),
         example="" if example is None or choices else example if isinstance(example, str) else json.dumps(example),
         choices=choices,
-        fields=nested,
+        fields=tuple(nested),
     )
-
-
-def _shorten_help(described: Mapping[str, Any], shape: Mapping[str, Any]) -> str:
-    """Returns the first sentence of a field's description, in the form's words: it sends null for an empty one."""
-    description = " ".join(str(described.get("description") or shape.get("description", "")).split())
-    first = description.partition(". ")[0].rstrip(".")
-    return "" if first in ("", "Name") else f"{re.sub(_NULL, 'empty', first)}."
-
-
-def _list_choices(path: str) -> tuple[str, ...]:
-    return tuple(plugins.list_plugin_names(NAMED[path])) if path in NAMED else ()
-
-
-def _list_chosen_fields(path: str, parts: Schemas, needed: bool, depth: int) -> Iterator[FormField]:
-    """Yields the fields that the form shows of a field of several forms; all may be empty where there are several."""
-    for schema, names in CHOSEN.get(path, {}).items():
-        required = parts[schema].get("required", ()) if needed and len(CHOSEN[path]) == 1 else ()
-        for name in names.split():
-            described = parts[schema]["properties"][name]
-            yield _build_field(name, f"{path}.{name}", described, parts, name in required, depth - 1)
 
 
 def _resolve_reference(described: Mapping[str, Any], parts: Schemas) -> Mapping[str, Any]:
@@ -158,16 +154,17 @@ def _resolve_reference(described: Mapping[str, Any], parts: Schemas) -> Mapping[
     return described
 
 
-def _choose_field_kind(shape: Mapping[str, Any], choices: tuple[str, ...]) -> str:
-    if choices:
-        return "choice"
-    kinds = {"string": "text", "number": "number", "integer": "integer", "boolean": "flag"}
-    return kinds.get(str(shape.get("type")), "json")
-
-
 def estimate_cost(spec: JobSpec, token: TokenUnit) -> Estimate:
     plan = spec.plan()
     tasks = spec.sizes.all
+    short, expected = "", tasks * spec.replication.replicas * spec.price.most
+    if spec.deposit < spec.most_expensive:
+        most, enough = token.text(spec.most_expensive), token.text(expected)
+        short = f"The budget of {token.text(spec.deposit)} " + (
+            f"does not pay for all rounds, {enough} if nobody disagrees: the job will pause."
+            if spec.deposit < expected
+            else f"pays for all rounds if nobody disagrees, and not for {most} at most: the job may pause."
+        )
     return Estimate(
         cost=token.text(spec.most_expensive),
         deposit=token.text(spec.deposit),
@@ -176,19 +173,7 @@ def estimate_cost(spec: JobSpec, token: TokenUnit) -> Estimate:
         first=plan.first_wave,
         most=plan.maximum,
         audit=plan.audit,
-        short=_describe_shortage(spec, token),
-    )
-
-
-def _describe_shortage(spec: JobSpec, token: TokenUnit) -> str:
-    if spec.deposit >= spec.most_expensive:
-        return ""
-    most, expected = spec.most_expensive, spec.sizes.all * spec.replication.replicas * spec.price.most
-    budget = f"The budget of {token.text(spec.deposit)}"
-    if spec.deposit < expected:
-        return f"{budget} does not pay for all rounds, {token.text(expected)} if nobody disagrees: the job will pause."
-    return (
-        f"{budget} pays for all rounds if nobody disagrees, and not for {token.text(most)} at most: the job may pause."
+        short=short,
     )
 
 

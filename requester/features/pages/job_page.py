@@ -56,6 +56,8 @@ STEPS: Final = {
     JobState.PAUSED: ("resume", "fund", "cancel"),
 }
 """Commands that a job's state allows; none once the job is over."""
+FIRST: Final = {JobState.AWAITING_FUNDS: "fund", JobState.FINISHED: "download"}
+"""The command that gets a job on, where its remedy names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +127,6 @@ class JobPage:
     grid: list[GridRow]
 
 
-def _list_steps(job: Job, remedy: str) -> tuple[tuple[str, ...], str]:
-    """Returns the commands that the job allows, and the one that gets it on. It is resumed only where that mends it."""
-    steps = STEPS.get(JobState(job.state), ())
-    mends = next((step for step in steps if f"job {step} " in remedy), "")
-    left = [step for step in steps if step != "resume" or mends == "resume"]
-    download = ["download"] if job.publication is not None else []
-    first = {JobState.AWAITING_FUNDS: "fund", JobState.FINISHED: "download"}.get(JobState(job.state), "")
-    best = ["best"] if job.best_round is not None else []
-    return (*left, *download, *best), mends or first
-
-
 def build_job_page(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> JobPage:
     spec, standing = jobs.load_spec(job), known.standing
     rows = overview.list_round_figures(reader, job.id)
@@ -146,7 +137,11 @@ def build_job_page(context: Context, reader: RowReader, job: Job, known: PageMea
         for number, kind, body, at in overview.newest_events(reader, job.id, EVENTS)
     ]
     shown = range(max(0, newest - overview.GRID_ROUNDS + 1), newest + 1)
-    steps, main = _list_steps(job, standing.remedy)
+    # the commands that the job allows, and the one that gets it on; it is resumed only where that mends it
+    state = JobState(job.state)
+    mends = next((step for step in STEPS.get(state, ()) if f"job {step} " in standing.remedy), "")
+    steps = [step for step in STEPS.get(state, ()) if step != "resume" or mends == "resume"]
+    steps += ["download"] * (job.publication is not None) + ["best"] * (job.best_round is not None)
     mend = ""
     if job.state == JobState.PAUSED:
         mend = standing.remedy
@@ -167,8 +162,8 @@ def build_job_page(context: Context, reader: RowReader, job: Job, known: PageMea
         reason=standing.reason,
         mend=mend,
         checks=standing.checks,
-        steps=steps,
-        main=main,
+        steps=tuple(steps),
+        main=mends or FIRST.get(state, ""),
         money=_build_money(context, reader, job, known),
         left_s=left_s,
         replicas=dict(standing.replicas),

@@ -13,10 +13,9 @@ from gradmarket.market.printable import Printable
 from requester.context import Context
 from requester.features import explanations
 from requester.features.pages import overview
-from requester.features.pages.measured import PageMeasures, load_page_measures
+from requester.features.pages.measured import load_page_measures
 from requester.store import jobs
 from requester.store.listings import unpack_tags
-from requester.store.tables import Job
 from requester.store.work import RowReader
 
 JOBS: Final = 50
@@ -87,34 +86,33 @@ def build_market_page(
     number, first = 0 if nobody else overview.count_jobs(reader, search), JOBS * (query.page - 1)
     shown = [] if nobody else overview.list_jobs(reader, search, first, JOBS)
     known, token = load_page_measures(context, reader, request, shown), TokenUnit.of(context.chain_facts)
-    totals = overview.load_market_totals(reader)
+    totals, lines = overview.load_market_totals(reader), list[JobLine]()
+    for job in shown:
+        spec, newest = jobs.load_spec(job), known[job.id].newest
+        line = JobLine(
+            id=job.id,
+            name=spec.name,
+            state=job.state,
+            price=token.text(job.price * int(job.unit)),
+            pay=known[job.id].pay,
+            done=newest.number + 1 if newest else 0,
+            rounds=spec.rounds,
+            loss=newest.loss if newest else None,
+            reason=known[job.id].standing.reason,
+            replicas=spec.replication.replicas,
+            over=job.ended_at is not None,
+            tags=unpack_tags(job.tags),
+        )
+        lines.append(line)
     return MarketPage(
         paid=token.text(totals.paid),
         totals=totals,
         classes=[(name, count) for name, count in overview.count_present_classes(reader, context.clock())],
-        jobs=[_build_job_line(token, job, known[job.id]) for job in shown],
+        jobs=lines,
         trouble=explanations.chain_trouble(reader),
         query=query,
         number=number,
         first=first,
         pages=max(1, -(-number // JOBS)),
         nobody=nobody,
-    )
-
-
-def _build_job_line(token: TokenUnit, job: Job, known: PageMeasures) -> JobLine:
-    spec, newest = jobs.load_spec(job), known.newest
-    return JobLine(
-        id=job.id,
-        name=spec.name,
-        state=job.state,
-        price=token.text(job.price * int(job.unit)),
-        pay=known.pay,
-        done=newest.number + 1 if newest else 0,
-        rounds=spec.rounds,
-        loss=newest.loss if newest else None,
-        reason=known.standing.reason,
-        replicas=spec.replication.replicas,
-        over=job.ended_at is not None,
-        tags=unpack_tags(job.tags),
     )

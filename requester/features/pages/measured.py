@@ -40,26 +40,18 @@ def load_page_measures(
 ) -> dict[str, PageMeasures]:
     newest = jobs.newest_closed(reader, [job.id for job in shown])
     standings: Recent[Standing] = request.app.state.standings
+    pays: Recent[str] = request.app.state.pays
+    now, token = context.clock(), TokenUnit.of(context.chain_facts)
 
-    def of(job: Job) -> PageMeasures:
-        last = newest.get(job.id)
-        make = partial(read_standing, reader, job, context.clock())
-        return PageMeasures(
-            standings.get(job.id, mark_standing(job, last), VIEWERS, make),
-            _load_expected_pay(context, reader, request, job),
-            last,
-        )
-
-    return {job.id: of(job) for job in shown}
-
-
-def _load_expected_pay(context: Context, reader: RowReader, request: Request, job: Job) -> str:
-    kept: Recent[str] = request.app.state.pays
-    now = context.clock()
-
-    def make() -> str:
+    def estimate_pay(job: Job) -> str:
         rate = worker_figures.estimate_hourly(reader, job.id, now)
-        token = TokenUnit.of(context.chain_facts)
         return "" if rate is None else token.about(int(rate * int(job.unit)))
 
-    return kept.get(job.id, str(int(now) // PAY_S), VIEWERS, make)
+    measures = dict[str, PageMeasures]()
+    for job in shown:
+        last = newest.get(job.id)
+        make = partial(read_standing, reader, job, now)
+        standing = standings.get(job.id, mark_standing(job, last), VIEWERS, make)
+        pay = pays.get(job.id, str(int(now) // PAY_S), VIEWERS, partial(estimate_pay, job))
+        measures[job.id] = PageMeasures(standing, pay, last)
+    return measures

@@ -11,7 +11,6 @@ from gradmarket.market.money import TokenUnit
 from requester.context import Context
 from requester.features.metrics import tallies
 from requester.features.pages import overview
-from requester.meters import Meters
 from requester.store.work import RowReader
 
 SHOWN: Final = ("gradmarket", "torch", "fastapi", "sqlalchemy", "web3")
@@ -40,10 +39,12 @@ def build_operator_page(context: Context, reader: RowReader, parts: Mapping[str,
     sender = context.chain_worker.sender
     reached = not parts["chain"]
     ledger = context.ledger
+    samples = (sample for family in meters.failures.collect() for sample in family.samples)
+    counted = (one for one in samples if one.name.endswith("_total") and one.value)
     return OperatorPage(
         parts={name: trouble or "ok" for name, trouble in parts.items()},
         lags=tallies.compute_stage_lags(reader, context.clock()),
-        failures=_by_stage(meters),
+        failures={one.labels["stage"]: one.value for one in counted},
         streams=meters.registry.get_sample_value("gradmarket_event_streams_open") or 0.0,
         polls=meters.registry.get_sample_value("gradmarket_long_polls_open") or 0.0,
         sender=sender,
@@ -54,8 +55,3 @@ def build_operator_page(context: Context, reader: RowReader, parts: Mapping[str,
         database=overview.find_database_kind(reader),
         versions={"python": sys.version.split()[0]} | {name: version(name) for name in SHOWN},
     )
-
-
-def _by_stage(meters: Meters) -> dict[str, float]:
-    samples = (sample for family in meters.failures.collect() for sample in family.samples)
-    return {one.labels["stage"]: one.value for one in samples if one.name.endswith("_total") and one.value}

@@ -12,7 +12,6 @@ from pydantic import Field, field_validator
 
 from gradmarket.market.admissible import list_differences
 from gradmarket.market.fields import TAG_OR_NONE, DeferredModel
-from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.metric_names import choose_metric
 from requester.context import Context
@@ -85,26 +84,43 @@ def build_runs_page(context: Context, reader: RowReader, query: RunsQuery) -> Ru
         number = len(rows)
     token = TokenUnit.of(context.chain_facts)
     specs = [jobs.load_spec(job) for job in rows]
-    differences = list_differences([_select_fields(spec) for spec in specs])
-    shown = {path: [_show_value(token, path, value) for value in values] for path, values in differences.items()}
+    # of a continued job the fields that its requester named are compared, and the seed comes last
+    fields = [spec.model_dump(mode="json") for spec in specs]
+    for spec, own in zip(specs, fields, strict=True):
+        if spec.continue_from is not None:
+            own["continue_from"] = spec.continue_from.job
+        own["seed"] = own.pop("seed")
+    differences = list_differences(fields)
+    shown = dict[str, list[str]]()
+    for path, values in differences.items():
+        written = [token.text(one) if path in AMOUNTS and isinstance(one, str) else one for one in values]
+        shown[path] = [ABSENT if one is None else one if isinstance(one, str) else json.dumps(one) for one in written]
     closed = [[row for row in overview.list_round_figures(reader, job.id) if row.closed_at is not None] for job in rows]
     lines = [_build_line(reader, token, place, job, closed[place]) for place, job in enumerate(rows)]
+    # a run's label in the chart: its differences, and its id where those do not identify it
+    named = [(path.rpartition(".")[2], values) for path, values in shown.items() if path != "seed"]
+    texts = [
+        ", ".join(f"{name} {values[place]}" for name, values in named if values[place] != ABSENT)
+        for place in range(len(rows))
+    ]
+    times = Counter(texts)
+    # the losses by round, which a run that continues another counts on from that one's
+    before = [spec.rounds_before for spec in specs]
+    last = max((begins + ran[-1].number for begins, ran in zip(before, closed, strict=True) if ran), default=-1)
+    numbers = range(0, last + 1, max(1, -(-(last + 1) // CURVE_POINTS)))
+    curves: dict[str, Numbers] = {"round": list(numbers)}
+    for text, job, begins, ran in zip(texts, rows, before, closed, strict=True):
+        label = text[:40] if text and times[text] == 1 else f"{text[:30]} {job.id[:6]}".strip()
+        losses = {begins + row.number: row.loss for row in ran}
+        curves[f"{label} loss"] = [losses.get(number) for number in numbers]
     return RunsPage(
         tag=query.tag,
         runs=lines,
         left_out=number - len(rows),
         differences=shown,
         metrics=sorted({name for line in lines for name in line.metrics}),
-        curve=_build_curves(_label_runs(rows, shown), [spec.rounds_before for spec in specs], closed),
+        curve=curves,
     )
-
-
-def _select_fields(spec: JobSpec) -> dict[str, Any]:
-    """Returns the fields to compare: of a continued job those that its requester named, and the seed last."""
-    fields = spec.model_dump(mode="json")
-    if spec.continue_from is not None:
-        fields["continue_from"] = spec.continue_from.job
-    return fields | {"seed": fields.pop("seed")}
 
 
 def _build_line(reader: RowReader, token: TokenUnit, place: int, job: Job, closed: Sequence[Any]) -> RunLine:
@@ -128,36 +144,3 @@ def _build_line(reader: RowReader, token: TokenUnit, place: int, job: Job, close
         best=checkpoint,
         paid=token.text(jobs.sum_earned_units(reader, job.id) * int(job.unit)),
     )
-
-
-def _show_value(token: TokenUnit, path: str, value: Any) -> str:
-    if value is None:
-        return ABSENT
-    if path in AMOUNTS and isinstance(value, str):
-        return token.text(value)
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _label_runs(rows: Sequence[Job], differences: Mapping[str, Sequence[str]]) -> list[str]:
-    """Returns a chart's label of each run: its differences, and its id where those do not identify it."""
-    named = [(path.rpartition(".")[2], values) for path, values in differences.items() if path != "seed"]
-    fields = [
-        ", ".join(f"{name} {values[place]}" for name, values in named if values[place] != ABSENT)
-        for place in range(len(rows))
-    ]
-    times = Counter(fields)
-    return [
-        text[:40] if text and times[text] == 1 else f"{text[:30]} {job.id[:6]}".strip()
-        for text, job in zip(fields, rows, strict=True)
-    ]
-
-
-def _build_curves(labels: Sequence[str], before: Sequence[int], closed: Sequence[Sequence[Any]]) -> dict[str, Numbers]:
-    """Returns the losses by round, which a run that continues another counts on from that one's."""
-    last = max((begins + rows[-1].number for begins, rows in zip(before, closed, strict=True) if rows), default=-1)
-    numbers = range(0, last + 1, max(1, -(-(last + 1) // CURVE_POINTS)))
-    curves: dict[str, Numbers] = {"round": list(numbers)}
-    for label, begins, rows in zip(labels, before, closed, strict=True):
-        losses = {begins + row.number: row.loss for row in rows}
-        curves[f"{label} loss"] = [losses.get(number) for number in numbers]
-    return curves

@@ -63,15 +63,12 @@ class _Shown(dict[str, Any]):
     """The event's fields as they are written; one that the event lacks is a question mark."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
-        super().__init__({name: _format_value(value) for name, value in body.items()})
+        super().__init__()
+        for name, value in body.items():
+            if isinstance(value, list):
+                self[name] = str(len(value))
+            else:
+                self[name] = f"{value:.4g}" if isinstance(value, float) else str(value)[:300]
 
     def __missing__(self, key: str) -> str:
         return "?"
-
-
-def _format_value(value: object) -> str:
-    if isinstance(value, list):
-        return str(len(value))
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)[:300]

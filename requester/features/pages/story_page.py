@@ -1,7 +1,6 @@
 """A gradient's story: the published evidence of a task and its payments. The browser verifies it by itself."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.features.records import TaskEvidence
@@ -46,25 +45,25 @@ def build_story_page(context: Context, reader: RowReader, job_id: str, task_id: 
         raise NotFound(f"no task {task_id[:80]} in job {job_id[:80]}")
     job = reader.get_one(Job, job_id)
     token, unit = TokenUnit.of(context.chain_facts), int(job.unit)
+    payments = [
+        Paid(
+            replica=row.replica_id,
+            worker=row.worker,
+            amount=token.text(row.units * unit),
+            units=row.units,
+            revoked=row.revoked,
+            at=row.at,
+            batch=row.number,
+            batch_state=row.batch_state,
+            tx=row.tx,
+            block=row.block,
+        )
+        for row in overview.payments_of(reader, task_id)
+    ]
     return StoryPage(
         job=job,
         name=jobs.load_spec(job).name,
         evidence=evidence_of(reader, task),
         price=token.text(task.offer.price * unit),
-        payments=[_build_paid(row, token, unit) for row in overview.payments_of(reader, task_id)],
-    )
-
-
-def _build_paid(row: Any, token: TokenUnit, unit: int) -> Paid:
-    return Paid(
-        replica=row.replica_id,
-        worker=row.worker,
-        amount=token.text(row.units * unit),
-        units=row.units,
-        revoked=row.revoked,
-        at=row.at,
-        batch=row.number,
-        batch_state=row.batch_state,
-        tx=row.tx,
-        block=row.block,
+        payments=payments,
     )
