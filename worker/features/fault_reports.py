@@ -1,6 +1,7 @@
 """Describes to the market why this worker could not compute a lease: the kind of fault, and where it occurred."""
 
 import re
+from contextlib import suppress
 from typing import Final
 
 from gradmarket.market.errors import (
@@ -34,7 +35,7 @@ NODE: Final = re.compile(r"^(node \d+ \([^)]{1,80}\)|backward): (.*)$", re.DOTAL
 def fault_of(context: WorkerContext, lease: Lease, error: Exception) -> StepFault | None:
     """Returns the fault for an error of `context.compute`; None where it might reveal this machine's own rows.
 
-    For a failed step it also checks whether the data are the cause.
+    A step that failed by the data has the partition too, and the input and row that it does not accept.
     """
     if on_own_rows(context, lease):
         return None
@@ -47,24 +48,14 @@ def fault_of(context: WorkerContext, lease: Lease, error: Exception) -> StepFaul
     fault = StepFault(
         kind=kind, node=node, partition=shorten_printable(partition, 200), message=shorten_printable(text, 300)
     )
-    return _looked_into(context, lease, fault) if kind == FaultKind.STEP_FAILED else fault
-
-
-def _looked_into(context: WorkerContext, lease: Lease, fault: StepFault) -> StepFault:
-    """Adds the partition, and the input and row that the step does not accept, where the step fails by the data."""
-    publication = context.view(lease.job).publication
-    if publication is None:
-        return fault
-    try:
-        partition, bad = context.executor.bad_row(publication, lease.offer.struct())
-    except MarketError:
-        return fault
-    located = fault.model_copy(update={"partition": shorten_printable(partition, 200)})
-    return (
-        located
-        if bad is None
-        else located.model_copy(update={"input": shorten_printable(bad.input, 100), "row": bad.row})
-    )
+    publication = context.view(lease.job).publication if kind == FaultKind.STEP_FAILED else None
+    if publication is not None:
+        with suppress(MarketError):
+            partition, bad = context.executor.bad_row(publication, lease.offer.struct())
+            fault = fault.model_copy(update={"partition": shorten_printable(partition, 200)})
+            if bad is not None:
+                fault = fault.model_copy(update={"input": shorten_printable(bad.input, 100), "row": bad.row})
+    return fault
 
 
 class StepFaultsFeature(WorkerFeature):

@@ -139,9 +139,19 @@ def _show_jobs(settings: WorkerSettings, runner: Runner, journal: Journal, cards
         executor, jobs = Executor(runner, fetcher, limits), client.jobs()
         for job in jobs[:LOOKED_AT]:
             one = check_job(client, executor, job, unit, cards)
-            text, low = _describe_job(one, money), one.effort and compute_least_price(limits.minimum, one.effort)
-            if low and one.price < low:
-                text += f" It is under the {money.text(low)} a gradient that the minimums ask."
+            text = f"{one.name}: not for this machine: {one.why_not}."
+            if one.effort is not None:
+                seconds, teraflop = one.effort.seconds, one.effort.flops / 1e12
+                text = (
+                    f"{one.name}: {seconds * 1000:.3g} ms a step of {teraflop:.3g} TFLOP, {teraflop / seconds:.3g} "
+                    f"TFLOP/s. {money.text(one.price)} a gradient are {money.about(one.hourly)} an hour at most, were "
+                    "there always a task and every gradient accepted."
+                )
+                if one.expected is not None:
+                    text += f" By its newest rounds, one more worker earns {money.about(one.expected)} an hour."
+                low = compute_least_price(limits.minimum, one.effort)
+                if one.price < low:
+                    text += f" It is under the {money.text(low)} a gradient that the minimums ask."
             fields = {"price": str(one.price), "hourly": str(one.hourly), "why_not": one.why_not}
             fields["expected"] = "" if one.expected is None else str(one.expected)
             journal.report("job", text, job=one.job, **fields)
@@ -167,20 +177,6 @@ def check_job(client: MarketClient, executor: Executor, job: ListedJob, unit: Am
     price = publication.spec.price.of(PricedWork(effort.flops, unit), None)
     hourly = Amount(cards * compute_hourly_pay(price, effort))
     return CheckedJob(job.id, job.name, "", price, effort, hourly, expected)
-
-
-def _describe_job(job: CheckedJob, money: TokenUnit) -> str:
-    if job.effort is None:
-        return f"{job.name}: not for this machine: {job.why_not}."
-    seconds, teraflop = job.effort.seconds, job.effort.flops / 1e12
-    text = (
-        f"{job.name}: {seconds * 1000:.3g} ms a step of {teraflop:.3g} TFLOP, {teraflop / seconds:.3g} TFLOP/s. "
-        f"{money.text(job.price)} a gradient are {money.about(job.hourly)} an hour at most, were there always a task "
-        "and every gradient accepted."
-    )
-    if job.expected is not None:
-        text += f" By its newest rounds, one more worker earns {money.about(job.expected)} an hour."
-    return text
 
 
 class MachineCheckFeature(WorkerFeature):

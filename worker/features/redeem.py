@@ -4,18 +4,16 @@ import typer
 
 from gradmarket.market.errors import MarketError
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.terms import Hash
 from gradmarket.network.chain_errors import ChainError
 from worker import durable, wallet
 from worker.feature import WorkerFeature
 from worker.journal import Journal
 from worker.money import known_chains
-from worker.money.account_store import AccountStore, JobAccount, open_account_store
+from worker.money.account_store import JobAccount, open_account_store
 from worker.money.chain_view import ChainView, ledger_of
 from worker.money.redeemer import Redeemer
 from worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, add_wallet_passphrase, settings_of
 from worker.settings import WorkerSettings
-from worker.wallet import Wallet
 
 
 def redeem(
@@ -42,22 +40,19 @@ def redeem_all(settings: WorkerSettings, journal: Journal) -> bool:
         instances = {account.instance for account in account_store.accounts if _is_owed(account)}
         if not instances:
             journal.report("redeemed", "There is nothing to redeem.")
-        done = [_redeem_on(settings, instance, key, account_store, journal) for instance in sorted(instances)]
-        return all(done)
-
-
-def _redeem_on(
-    settings: WorkerSettings, instance: Hash, key: Wallet, account_store: AccountStore, journal: Journal
-) -> bool:
-    try:
-        facts = known_chains.load_chain_facts(settings.data, instance)
-        chain_view = ChainView(ledger_of(settings.node, facts), key.address)
-    except (MarketError, ChainError) as error:
-        journal.report("redeem_failed", f"Chain {instance.hex()[:10]}: {error}")
-        return False
-    redeemer = Redeemer(chain_view, key.key, account_store, journal, TokenUnit.of(facts), settings.payout)
-    done = [redeemer.redeem(account) for account in redeemer.accounts() if _is_owed(account)]
-    return all(done)
+        done = True
+        for instance in sorted(instances):
+            try:
+                facts = known_chains.load_chain_facts(settings.data, instance)
+                chain_view = ChainView(ledger_of(settings.node, facts), key.address)
+            except (MarketError, ChainError) as error:
+                journal.report("redeem_failed", f"Chain {instance.hex()[:10]}: {error}")
+                done = False
+                continue
+            redeemer = Redeemer(chain_view, key.key, account_store, journal, TokenUnit.of(facts), settings.payout)
+            redeemed = [redeemer.redeem(account) for account in redeemer.accounts() if _is_owed(account)]
+            done &= all(redeemed)
+        return done
 
 
 def _is_owed(account: JobAccount) -> bool:

@@ -13,7 +13,6 @@ from worker.money import known_chains
 from worker.money.account_store import convert_to_amount, open_account_store
 from worker.money.chain_view import ledger_of
 from worker.protocol import records
-from worker.protocol.records import ReplicaRecord
 from worker.settings import WorkerSettings
 
 
@@ -75,6 +74,16 @@ def list_standings(settings: WorkerSettings, me: Address) -> Iterator[tuple[JobS
             onchain["at_stake"] = str(stakes.exposure(ledger, account.chain_job, me).at_risk)
         except MarketError as error:
             trouble = str(error)
+        rejections = (
+            Rejection(
+                record.lease.replica,
+                record.lease.task,
+                record.verdict.reason,
+                f"{record.market}/v1/jobs/{record.lease.job}/tasks/{record.lease.task}",
+            )
+            for record in kept
+            if record.rejected
+        )
         standing = JobStanding(
             job=account.job,
             market=kept[-1].market if kept else None,
@@ -86,16 +95,10 @@ def list_standings(settings: WorkerSettings, me: Address) -> Iterator[tuple[JobS
             vouchered=str(convert_to_amount(account.vouchered, account)),
             redeemed=str(convert_to_amount(account.received, account)),
             trouble=trouble,
-            rejections=tuple(_build_rejection(record) for record in kept if record.rejected),
+            rejections=tuple(rejections),
             **onchain,
         )
         yield (standing, money)
-
-
-def _build_rejection(record: ReplicaRecord) -> Rejection:
-    lease = record.lease
-    evidence = f"{record.market}/v1/jobs/{lease.job}/tasks/{lease.task}"
-    return Rejection(lease.replica, lease.task, record.verdict.reason, evidence)
 
 
 class StandingsFeature(WorkerFeature):

@@ -14,7 +14,6 @@ from gradmarket.market.rules.classes import list_checked_classes
 from gradmarket.market.rules.proof import OfferScope
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Digest, Hash, JobId
-from gradmarket.market.wire.evidence import PublishedAudit
 from gradmarket.market.wire.poll import hash_of
 from worker import Untrusted
 from worker.money.chain_view import ChainView
@@ -121,17 +120,11 @@ def fetch_disputed_task(market: MarketClient, ledger: Ledger, me: Address, job: 
     answers = {ballot.worker: Digest(ballot.root or "") for ballot in proven}
     classes = {ballot.worker: ballot.determinism_class or "" for ballot in proven}
     audit = next((audit for audit in market.audits(job) if audit.task == task), None)
-    auditors = {} if audit is None else _collect_auditors(scope, audit)
+    # the proven answers of a panel's auditors: two of them that differ may be heard, too
+    seats = () if audit is None else audit.panel or ()
+    opened = (find_proven_answer(scope.domain, scope.name, seat) for seat in seats)
+    auditors = dict(filter(None, opened))
     by_class = dict.fromkeys(auditors, audit.determinism_class if audit is not None else "") | dict(classes)
     answers = {**answers, **{side: root for side, root in auditors.items() if side not in answers}}
-    return DisputedTask(scope.domain, offer, scope.name, publication, answers, by_class, _read_found(audit))
-
-
-def _collect_auditors(scope: OfferScope, audit: PublishedAudit) -> Mapping[Address, Digest]:
-    """Returns the proven answers of the auditors of a panel: two of them that differ may be heard, too."""
-    found = (find_proven_answer(scope.domain, scope.name, seat) for seat in audit.panel or ())
-    return dict(filter(None, found))
-
-
-def _read_found(audit: PublishedAudit | None) -> Digest | None:
-    return None if audit is None or audit.root is None else Digest(audit.root)
+    found = None if audit is None or audit.root is None else Digest(audit.root)
+    return DisputedTask(scope.domain, offer, scope.name, publication, answers, by_class, found)

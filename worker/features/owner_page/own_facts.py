@@ -141,6 +141,19 @@ class OwnFolder:
         store = AccountStore(self._folder / BOOK)
         cards = tuple(self._list_cards())
         newest = [(account, self._load_newest_records(account, now - DAY_S)) for account in store.accounts]
+        verdicts = sorted((record for _, kept in newest for record in kept), key=lambda record: record.at)
+        last = {record.lease.replica: record for record in verdicts}  # without those that an audit found right later
+        rejected = [record for record in reversed(last.values()) if record.rejected]
+        rejections = (
+            RejectedAnswer(
+                record.at,
+                record.lease.job,
+                record.lease.task,
+                record.verdict.reason,
+                f"{record.market}/v1/jobs/{record.lease.job}/tasks/{record.lease.task}",
+            )
+            for record in rejected[:REJECTIONS]
+        )
         return OwnFacts(
             address=self.address,
             folder=str(self._folder),
@@ -151,7 +164,7 @@ class OwnFolder:
             unpaid=sum(account.unpaid for account in store.accounts),
             earnings=tuple(self._sum_earnings(newest, now, self._average_watts(cards, now))),
             in_hand=tuple(self._in_hand(store)),
-            rejections=tuple(_list_newest_rejections(record for _, kept in newest for record in kept)),
+            rejections=tuple(rejections),
             grievances=tuple(line for _, line in store.grievances()),
             cards=cards,
         )
@@ -204,16 +217,25 @@ class OwnFolder:
             return SMALLEST
 
     def _in_hand(self, store: AccountStore) -> Iterator[InHand]:
-        for held in filter(None, map(_load_replica, sorted((self._folder / "held").glob("*/*.json")))):
+        for path in sorted((self._folder / "held").glob("*/*.json")):
+            try:
+                held = InFlight.model_validate_json(path.read_bytes())
+            except (FileNotFoundError, ValidationError):  # the worker has just removed it, or a crash cut it
+                continue
             named = held.instance, held.lease.offer.job
             account = next((one for one in store.accounts if named == (one.instance, one.chain_job)), None)
             if held.open and account is not None:
+                doing = "accepted, to be sent" if held.promised else "sealed, waits for the verdict"
+                if held.prepared is None:
+                    doing = "computing"
+                elif held.uploaded or held.sent:
+                    doing = "sent, waits to be paid"
                 pay = convert_to_amount(held.units, account)
                 yield InHand(
                     job=held.lease.job,
                     replica=held.replica,
                     round=held.lease.offer.round,
-                    doing=_describe_replica_state(held),
+                    doing=doing,
                     since=held.taken_at,
                     due=held.due_at,
                     pay=str(pay),
@@ -221,33 +243,7 @@ class OwnFolder:
                 )
 
 
-def _describe_replica_state(held: InFlight) -> str:
-    if held.prepared is None:
-        return "computing"
-    if held.uploaded or held.sent:
-        return "sent, waits to be paid"
-    return "accepted, to be sent" if held.promised else "sealed, waits for the verdict"
-
-
 def _sum_earned_since(account: JobAccount, kept: Iterable[ReplicaRecord], since: float) -> int:
     return sum(
         convert_to_amount(record.lease.offer.price, account) for record in kept if record.paid and record.at >= since
     )
-
-
-def _list_newest_rejections(kept: Iterable[ReplicaRecord]) -> Iterator[RejectedAnswer]:
-    """Yields the newest first, without those that an audit found right later."""
-    last = {record.lease.replica: record for record in sorted(kept, key=lambda record: record.at)}
-    rejected = [record for record in reversed(last.values()) if record.rejected]
-    for record in rejected[:REJECTIONS]:
-        lease = record.lease
-        evidence = f"{record.market}/v1/jobs/{lease.job}/tasks/{lease.task}"
-        yield RejectedAnswer(record.at, lease.job, lease.task, record.verdict.reason, evidence)
-
-
-def _load_replica(path: Path) -> InFlight | None:
-    """Returns the replica, or None where the worker has just removed its file or a crash cut it."""
-    try:
-        return InFlight.model_validate_json(path.read_bytes())
-    except (FileNotFoundError, ValidationError):
-        return None

@@ -1,6 +1,6 @@
 """The owner's view on a terminal; the same tables in plain text without one."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,21 +13,21 @@ from worker.features.owner_page.sentences import build_headline, list_own_tables
 
 
 def draw_own_view(own: OwnFacts, elsewhere: Elsewhere) -> RenderableType:
-    return Group(*_draw_parts(own, elsewhere))
-
-
-def _draw_parts(own: OwnFacts, elsewhere: Elsewhere) -> Iterator[RenderableType]:
-    yield _draw_plain_text(build_headline(own), "bold" if own.running else "bold yellow")
-    for line in list_warnings(own, elsewhere):
-        yield _draw_plain_text(line, "bold red")
+    headline = _draw_plain_text(build_headline(own), "bold" if own.running else "bold yellow")
+    warnings = [_draw_plain_text(line, "bold red") for line in list_warnings(own, elsewhere)]
     sums = [(one.symbol, *map(one.text, (one.today, one.last_hour, one.total, one.redeemed))) for one in own.earnings]
-    yield _draw_table("Earned", ("token", "today", "last hour", "in all", "redeemed"), sums)
-    for one in own.earnings:
-        if one.per_kwh is not None:
-            yield Text(f"{one.text(one.per_kwh)} a kWh of its cards, by the last hour")
-    yield Text(f"{own.accepted} accepted, {own.rejected} rejected, {own.unpaid} accepted and not paid yet")
-    for shown in list_own_tables(own, elsewhere):
-        yield _draw_table(shown.title, shown.head, shown.rows) if shown.rows else Text(shown.none, style="dim")
+    earned = _draw_table("Earned", ("token", "today", "last hour", "in all", "redeemed"), sums)
+    per_kwh = [
+        Text(f"{one.text(one.per_kwh)} a kWh of its cards, by the last hour")
+        for one in own.earnings
+        if one.per_kwh is not None
+    ]
+    counts = Text(f"{own.accepted} accepted, {own.rejected} rejected, {own.unpaid} accepted and not paid yet")
+    tables = [
+        _draw_table(shown.title, shown.head, shown.rows) if shown.rows else Text(shown.none, style="dim")
+        for shown in list_own_tables(own, elsewhere)
+    ]
+    return Group(headline, *warnings, earned, *per_kwh, counts, *tables)
 
 
 def _draw_table(title: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:

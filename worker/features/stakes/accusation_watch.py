@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -138,9 +139,17 @@ class AccusationWatch:
         accusations = events.accused(ledger, self._accused, first, last)
         new = {name: "" for one in accusations if (name := "0x" + one.case.hex()) not in seen.cases}
         known = seen.model_copy(update={"cases": seen.cases | new})
+        # first all that are not known to be with validators, the largest amount first; then those not read for longest
+        with_validators = [name for name in known.standing if known.cases[name] in WITH_VALIDATORS]
+        urgent = [
+            cases.fetch_case(ledger, cases.parse_case_name(name))
+            for name in known.standing
+            if known.cases[name] not in WITH_VALIDATORS
+        ]
+        urgent.sort(key=lambda case: int(case.amount), reverse=True)
+        others = (cases.fetch_case(ledger, cases.parse_case_name(name)) for name in with_validators[:AT_ONCE])
         stages = {
-            case.case: self._see_to(ledger, facts, case, known.cases[case.case])
-            for case in _fetch_due_cases(ledger, known)
+            case.case: self._see_to(ledger, facts, case, known.cases[case.case]) for case in chain(urgent, others)
         }
         unread = {name: stage for name, stage in known.cases.items() if name not in stages}
         self._store_progress(facts, WatchProgress(block=last + 1, cases={**unread, **stages}))
@@ -238,22 +247,6 @@ def _load_progress(folder: Path, facts: ChainFacts) -> WatchProgress:
     except ValidationError:
         pass
     return WatchProgress(block=facts.block)
-
-
-def _fetch_due_cases(ledger: Ledger, known: WatchProgress) -> Iterator[WalletCase]:
-    """Reads each case that is not known to be contested, and yields those first, the largest amount first.
-
-    Then reads and yields AT_ONCE of the contested ones, those that were not read for longest.
-    """
-    contested = [name for name in known.standing if known.cases[name] in WITH_VALIDATORS]
-    others = [
-        cases.fetch_case(ledger, cases.parse_case_name(name))
-        for name in known.standing
-        if known.cases[name] not in WITH_VALIDATORS
-    ]
-    yield from sorted(others, key=lambda case: int(case.amount), reverse=True)
-    for name in contested[:AT_ONCE]:
-        yield cases.fetch_case(ledger, cases.parse_case_name(name))
 
 
 def skip_earlier_blocks(folder: Path, facts: ChainFacts, ledger: Ledger, me: Address) -> None:

@@ -105,17 +105,27 @@ def examine_case(
 
     Raises Refused if it is not of this job or not decidable here, MarketError if a request fails.
     """
-    case = stakes.case(ledger, cases.parse_case_name(name))
+    case_name = cases.parse_case_name(name)
+    case = stakes.case(ledger, case_name)
     if case.stage is CaseStage.NONE or case.job != about.chain_job:
         raise Refused(f"{name} is no case of job {job}")
     with ExitStack() as stack:
         market = MarketClient(str(settings.market).rstrip("/"), keep_trying_for(COMMAND_WAIT_S))
         stack.callback(market.close)
         market.identify(Credentials(wallet, wallet.address, about.facts.chain_id))
-        shown = _fetch_examined_case(market, job, case.worker, cases.parse_case_name(name))
-        if shown is None:
+        about_it = (one for one in market.audits(job) if case_name in [each.case for each in one.accusations])
+        audit, publication = next(about_it, None), market.job(job).publication
+        evidence = None if audit is None or publication is None else market.task(job, audit.task)
+        replicas = () if evidence is None else evidence.replicas
+        ballot = next((one for one in replicas if one.worker == case.worker), None)
+        if audit is None or publication is None or evidence is None or ballot is None:
             return Examined(False, "its requester publishes no audit and no answer that it is about")
-        why = describe_missing_proof(ledger, case, cases.parse_case_name(name), about.spec, shown)
+        if audit.root is None or ballot.sealed is None:
+            raise Refused(
+                f"the answers of {audit.task} are not published yet, for it may be done again: examine it later"
+            )
+        shown = ExaminedCase(publication, evidence, ballot, audit.task, Digest(audit.root))
+        why = describe_missing_proof(ledger, case, case_name, about.spec, shown)
         if why:
             return Examined(False, f"what is published does not show it: {why}", shown.task)
         if heard is not None:
@@ -123,27 +133,6 @@ def examine_case(
         fetcher = build_fetcher(settings, market)
         stack.callback(fetcher.close)
         return compare_recomputed_roots(shown, _build_recompute(settings, fetcher, shown.ballot))
-
-
-def _fetch_examined_case(market: MarketClient, job: JobId, worker: Address, case: Hash) -> ExaminedCase | None:
-    """Returns the case; None if no audit is about it.
-
-    Raises Refused until the answers are published: the task may be redone.
-    """
-    audit = next(
-        (audit for audit in market.audits(job) if any(accusation.case == case for accusation in audit.accusations)),
-        None,
-    )
-    publication = market.job(job).publication
-    if audit is None or publication is None:
-        return None
-    evidence = market.task(job, audit.task)
-    ballot = next((replica for replica in evidence.replicas if replica.worker == worker), None)
-    if ballot is None:
-        return None
-    if audit.root is None or ballot.sealed is None:
-        raise Refused(f"the answers of {audit.task} are not published yet, for it may be done again: examine it later")
-    return ExaminedCase(publication, evidence, ballot, audit.task, Digest(audit.root))
 
 
 def describe_missing_proof(ledger: Ledger, case: OnChainCase, name: Hash, spec: Hash, shown: ExaminedCase) -> str:

@@ -67,7 +67,22 @@ def check_by_mirrors(
         except MarketError as error:
             whys.append(name_trouble(mirror.place, error))
             continue
-        logged, findings = _look_up_verdicts(records, account, me, seen, heads, kept)
+        # the accepted verdicts in the log of the batch of their pay, and the others
+        places = {leaf: number for number, leaf in enumerate(records.index.leaves)}
+        paid = [record for record in kept if record.paid and record.verdict.outcome == Outcome.ACCEPTED]
+        logged, findings = 0, list[Finding]()
+        for replica, batch in proofs.map_to_batches(seen, me, paid).items():
+            if batch not in heads:
+                continue
+            verdict, offer = next(
+                (one.verdict, digest_struct(account.domain, one.offer)) for one in paid if one.lease.replica == replica
+            )
+            data = job_log.encode_verdict(offer, me, verdict.outcome or 0, verdict.signature or b"")
+            if places.get(Hash(hash_leaf(data)), heads[batch].size) < heads[batch].size:
+                logged += 1
+            else:
+                root = f"root 0x{heads[batch].root.hex()} over {heads[batch].size} leaves"
+                findings.append(Finding(Fault.NOT_LOGGED, replica, f"batch {batch}, {root}"))
         findings += _find_unlogged_hearings(records, account, me, seen, heads, kept, receipts)
         rejected = [record for record in kept if record.rejected]
         unproven = [text for record in rejected if (text := _describe_unproven(records, account, me, seen, record))]
@@ -79,32 +94,6 @@ def check_by_mirrors(
         ]
         return MirroredJob(facts, findings, [*_list_unshown_answers(records, account, seen, receipts)])
     raise Refused("; ".join(whys), "name another mirror (--mirror)")
-
-
-def _look_up_verdicts(
-    records: ArchiveRecords,
-    account: JobAccount,
-    me: Address,
-    seen: ChainHistory,
-    heads: Mapping[int, LogHead],
-    kept: Sequence[ReplicaRecord],
-) -> tuple[int, list[Finding]]:
-    """Returns the number of accepted verdicts in the log of the batch of their pay, and the other verdicts."""
-    places = {leaf: number for number, leaf in enumerate(records.index.leaves)}
-    paid = [record for record in kept if record.paid and record.verdict.outcome == Outcome.ACCEPTED]
-    logged, missing = 0, list[Finding]()
-    for replica, batch in proofs.map_to_batches(seen, me, paid).items():
-        if batch not in heads:
-            continue
-        record = next(one for one in paid if one.lease.replica == replica)
-        verdict, offer = record.verdict, digest_struct(account.domain, record.offer)
-        data = job_log.encode_verdict(offer, me, verdict.outcome or 0, verdict.signature or b"")
-        if places.get(Hash(hash_leaf(data)), heads[batch].size) < heads[batch].size:
-            logged += 1
-        else:
-            root = f"root 0x{heads[batch].root.hex()} over {heads[batch].size} leaves"
-            missing.append(Finding(Fault.NOT_LOGGED, replica, f"batch {batch}, {root}"))
-    return logged, missing
 
 
 def _find_unlogged_hearings(

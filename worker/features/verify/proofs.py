@@ -51,26 +51,22 @@ class ChainHistory:
 def of_record(domain: Domain, seen: ChainHistory, me: Address, record: ReplicaRecord) -> list[Finding]:
     """Returns the faults in one replica's evidence."""
     scope, replica = OfferScope(domain, seen.signer, record.offer), record.lease.replica
-    faults = [*proof.of_offer(scope, record.lease.signature, seen.spec), *_of_answer(scope, me, record)]
+    faults = [*proof.of_offer(scope, record.lease.signature, seen.spec)]
+    # the messages after the worker's own answer: opening, wave and verdict
+    if record.prepared is not None:
+        if not is_commitment_opened(scope, me, record):
+            faults.append(Fault.BROKEN_COMMITMENT)
+        if record.wave is not None:
+            faults += proof.of_opening(scope, record.wave, me, record.prepared.sealed)
+    unjust = proof.of_answer(record.offer, record.verdict, record.root or NO_ROOT, revealed=True)
+    if fault := proof.of_verdict(scope, record.verdict, me) or unjust:
+        faults.append(fault)
     findings = [Finding(fault, replica) for fault in faults]
     if record.unkept:
         left = "its bytes had left" if record.sent or record.uploaded else "no byte had left"
         ended = f"{record.verdict.state}{f', {record.verdict.reason}' if record.verdict.reason else ''}"
         findings.append(Finding(Fault.BROKEN_PROMISE, replica, f"{ended}; {left}; {describe_promise(record.promise)}"))
     return findings
-
-
-def _of_answer(scope: OfferScope, me: Address, record: ReplicaRecord) -> Iterator[Fault]:
-    """Yields the faults in the messages after the worker's own answer: opening, wave and verdict."""
-    verdict = record.verdict
-    if record.prepared is not None:
-        if not is_commitment_opened(scope, me, record):
-            yield Fault.BROKEN_COMMITMENT
-        if record.wave is not None:
-            yield from proof.of_opening(scope, record.wave, me, record.prepared.sealed)
-    unjust = proof.of_answer(record.offer, verdict, record.root or NO_ROOT, revealed=True)
-    if fault := proof.of_verdict(scope, verdict, me) or unjust:
-        yield fault
 
 
 def is_commitment_opened(scope: OfferScope, me: Address, record: ReplicaRecord) -> bool:
@@ -148,7 +144,13 @@ def of_batches(
 
 def map_to_batches(seen: ChainHistory, me: Address, paid: Sequence[ReplicaRecord]) -> dict[ReplicaId, int]:
     """Returns the batch of each accepted gradient that is in one."""
-    places, batch_of = _map_credits_to_batches(seen, me), dict[ReplicaId, int]()
+    # by price and digest, the batches that credit this worker for it, one entry per credit
+    places: defaultdict[tuple[Units, Hash], list[int]] = defaultdict(list)
+    for batch, (_, groups) in sorted(seen.batches.items()):
+        for group in groups:
+            for digest in group.digests if group.worker == me else ():
+                places[group.price, digest].append(batch)
+    batch_of = dict[ReplicaId, int]()
     for record in paid:
         held = places[record.lease.offer.price, record.root or Hash(bytes(32))]
         if held:
@@ -169,13 +171,3 @@ def encode_last_signed(domain: Domain, me: Address, record: ReplicaRecord) -> tu
         return LeafKind.OFFER, record.lease.task, encode_offer(offer, record.lease.signature)
     about = f"{record.lease.replica}/{verdict.outcome}"
     return LeafKind.VERDICT, about, encode_verdict(offer, me, verdict.outcome or 0, verdict.signature)
-
-
-def _map_credits_to_batches(seen: ChainHistory, me: Address) -> defaultdict[tuple[Units, Hash], list[int]]:
-    """Maps (price, digest) to the batches that credit this worker for it, one entry per credit."""
-    places: defaultdict[tuple[Units, Hash], list[int]] = defaultdict(list)
-    for batch, (_, groups) in sorted(seen.batches.items()):
-        for group in groups:
-            for digest_ in group.digests if group.worker == me else ():
-                places[group.price, digest_].append(batch)
-    return places

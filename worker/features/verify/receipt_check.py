@@ -108,7 +108,13 @@ class ReceiptCheck:
         heard = {(kept.sides, kept.run) for kept in own}
         head = told[-1].head.struct() if told else None
         judged = record is not None and self._is_verdict_logged(head, record)
-        grew = head is not None and any(_has_grown_since(scope, told, kept) for kept in own)
+        grew = False
+        for kept in own:
+            # fewer leaves when the market told a head after the receipt, by two clocks, than its newest head has; a
+            # restore may have lost the hearing since, which was then held anew
+            later = [one.head.size for one in told if one.at >= kept.at + SKEW_S]
+            restored = any(restore.at + SKEW_S >= kept.at for restore in scope.restores)
+            grew |= bool(later) and min(later) < told[-1].head.size and not restored
         about = own[0].task if record is None else record.lease.replica
         for number, hearing in enumerate(shown.hearings or ()):
             if (hearing.sides, hearing.run) not in heard:
@@ -144,11 +150,3 @@ class ReceiptCheck:
         if not due:
             self.unproven.append(f"the {kind.value} leaf of {about}: the log that it shows ends before")
         return not due
-
-
-def _has_grown_since(scope: ReceiptScope, told: Sequence[ReportedHead], kept: KeptReceipt) -> bool:
-    """Returns whether the log had fewer leaves when the market told a head after the receipt, by two clocks, than its
-    newest head has. A restore may have lost the hearing since, which was then held anew."""
-    later = [one.head.size for one in told if one.at >= kept.at + SKEW_S]
-    restored = any(restore.at + SKEW_S >= kept.at for restore in scope.restores)
-    return bool(later) and min(later) < told[-1].head.size and not restored

@@ -403,24 +403,19 @@ def held_against(
         signed = judged is not None and judged.signature is not None
         if judged and signed and (judged.outcome, judged.signature) != (received.outcome, received.signature):
             yield Finding(Fault.OTHER_VERDICT, replica, f"outcome {judged.outcome}, told {received.outcome}")
-        if record.rejected:
-            yield from _prove_rejection(market, account, me, seen, record)
-
-
-def _prove_rejection(
-    market: MarketClient, account: JobAccount, me: Address, seen: ChainHistory, record: ReplicaRecord
-) -> Iterator[Finding]:
-    """Proves a rejection by the published evidence, once it is shown."""
-    publication = market.job(account.job).publication
-    evidence = market.task(account.job, record.lease.task)
-    replica, sealed = record.lease.replica, record.prepared.sealed if record.prepared else NO_ROOT
-    if publication is None or hash_of(publication.digest) != seen.spec:
-        yield Finding(Fault.OTHER_SPEC, replica, "the job that it publishes is not the one on-chain")
-    elif evidence.committed:
-        case = VerdictCase(account.domain, seen.signer, publication.checks, evidence)
-        for finding in of_rejection(case, record.verdict, digest_struct(account.domain, record.offer), me, sealed):
-            where = ("in the evidence of its rejection", finding.about, finding.detail)
-            yield Finding(finding.fault, replica, ", ".join(filter(None, where)))
+        if not record.rejected:
+            continue
+        # a rejection is proven by the published evidence, once it is shown
+        publication = market.job(account.job).publication
+        evidence = market.task(account.job, record.lease.task)
+        if publication is None or hash_of(publication.digest) != seen.spec:
+            yield Finding(Fault.OTHER_SPEC, replica, "the job that it publishes is not the one on-chain")
+        elif evidence.committed:
+            case = VerdictCase(account.domain, seen.signer, publication.checks, evidence)
+            sealed = record.prepared.sealed if record.prepared else NO_ROOT
+            for finding in of_rejection(case, received, digest_struct(account.domain, record.offer), me, sealed):
+                where = ("in the evidence of its rejection", finding.about, finding.detail)
+                yield Finding(finding.fault, replica, ", ".join(filter(None, where)))
 
 
 def verify(

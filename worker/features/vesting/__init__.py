@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from contracts.ledger import Ledger
 from gradmarket.market.errors import MarketError
 from gradmarket.market.features.vesting import PayLock
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address, Units
 from worker.feature import WalletLine, WorkerFeature
 from worker.money import known_chains
-from worker.money.account_store import JobAccount, open_account_store
+from worker.money.account_store import open_account_store
 from worker.money.chain_view import ledger_of
 from worker.settings import WorkerSettings
 
@@ -34,30 +33,31 @@ class LockedPay:
 
 
 def list_locked_pay(settings: WorkerSettings, me: Address, warn: Callable[[str], None]) -> Iterator[LockedPay]:
-    """Yields the locked pay of every job with an open account; `warn` gets the chains that do not answer."""
+    """Yields the pay of every job with an open account that the contract credits and would not pay now.
+
+    `warn` gets the chains that do not answer.
+    """
     accounts = open_account_store(settings.data, me).accounts
     for facts in known_chains.list_known_chains(settings.data):
         mine = [one for one in accounts if one.domain == facts.domain and not one.closed]
+        if not mine:
+            continue
+        found, money = list[LockedPay](), TokenUnit.of(facts)
         try:
-            ledger = ledger_of(settings.node, facts) if mine else None
-            found = [pay for one in mine if ledger and (pay := _find_locked_pay(ledger, me, one, TokenUnit.of(facts)))]
+            ledger = ledger_of(settings.node, facts)
+            for one in mine:
+                job, onchain = ledger.job(one.chain_job), ledger.account(one.chain_job, me)
+                locked = Units(onchain.unpaid - ledger.due(one.chain_job, me)) if onchain.unpaid else Units(0)
+                if locked:
+                    lock = PayLock(onchain.unpaid, onchain.credited_at, job.vest, job.vest_window)
+                    amount = locked * job.unit
+                    over = not lock.compute_locked(ledger.next_time())
+                    where = (one.chain_id, str(one.job), one.chain_job)
+                    found.append(LockedPay(*where, str(amount), lock.until, over, money.text(amount)))
         except MarketError as error:
             warn(f"locked pay on chain {facts.chain_id} is not known: {error}")
             continue
         yield from found
-
-
-def _find_locked_pay(ledger: Ledger, me: Address, account: JobAccount, money: TokenUnit) -> LockedPay | None:
-    """Returns the locked pay; None where the contract would pay all that it credits."""
-    job, onchain = ledger.job(account.chain_job), ledger.account(account.chain_job, me)
-    locked = Units(onchain.unpaid - ledger.due(account.chain_job, me)) if onchain.unpaid else Units(0)
-    if not locked:
-        return None
-    lock = PayLock(onchain.unpaid, onchain.credited_at, job.vest, job.vest_window)
-    amount = locked * job.unit
-    over = not lock.compute_locked(ledger.next_time())
-    where = (account.chain_id, str(account.job), account.chain_job)
-    return LockedPay(*where, str(amount), lock.until, over, money.text(amount))
 
 
 class LockedPayFeature(WorkerFeature):

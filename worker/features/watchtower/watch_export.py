@@ -12,7 +12,6 @@ from typing import Final, Literal
 
 from pydantic import ConfigDict, ValidationError
 
-from contracts.ledger import Ledger
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.fields import AddressField, DeferredModel, SignatureField, first_fault
 from gradmarket.market.messages import Payout, WatchMandate
@@ -65,24 +64,16 @@ def build_export(settings: WorkerSettings, wallet: Wallet, watcher: Address) -> 
     """Returns the export with signed mandates. Raises Untrusted or ChainError if a node is not its chain's, or
     silent."""
     accounts = AccountStore(settings.data / BOOK).accounts
-    chains = [_sign_chain(settings, wallet, watcher, facts) for facts in known_chains.list_known_chains(settings.data)]
+    chains = list[WatchedChain]()
+    for facts in known_chains.list_known_chains(settings.data):
+        mandate = sign_digest(wallet.key, digest_struct(facts.domain, WatchMandate(wallet.address, watcher)))
+        ledger, payout = None if settings.payout is None else ledger_of(settings.node, facts), None
+        if ledger is not None and settings.payout is not None and ledger.payout_of(wallet.address) != settings.payout:
+            message = Payout(wallet.address, settings.payout, ledger.payout_nonce(wallet.address))
+            signature = sign_digest(wallet.key, digest_struct(ledger.domain(), message))
+            payout = SignedPayout(payout=settings.payout, nonce=message.nonce, signature=signature)
+        chains.append(WatchedChain(facts=facts, mandate=mandate, payout=payout))
     return WatchExport(worker=wallet.address, watcher=watcher, chains=tuple(chains), accounts=accounts)
-
-
-def _sign_chain(settings: WorkerSettings, wallet: Wallet, watcher: Address, facts: ChainFacts) -> WatchedChain:
-    mandate = sign_digest(wallet.key, digest_struct(facts.domain, WatchMandate(wallet.address, watcher)))
-    if settings.payout is None:
-        return WatchedChain(facts=facts, mandate=mandate)
-    payout = _sign_payout(ledger_of(settings.node, facts), wallet, settings.payout)
-    return WatchedChain(facts=facts, mandate=mandate, payout=payout)
-
-
-def _sign_payout(ledger: Ledger, wallet: Wallet, payout: Address) -> SignedPayout | None:
-    if ledger.payout_of(wallet.address) == payout:
-        return None
-    message = Payout(wallet.address, payout, ledger.payout_nonce(wallet.address))
-    signature = sign_digest(wallet.key, digest_struct(ledger.domain(), message))
-    return SignedPayout(payout=payout, nonce=message.nonce, signature=signature)
 
 
 def write_export(data: Path, export: WatchExport, to: Path) -> None:
