@@ -11,7 +11,6 @@ from starlette.datastructures import State
 from gradmarket.market.errors import NotFound
 from gradmarket.market.features import coverage as rules
 from gradmarket.market.features.coverage import CoverageView, PartitionCoverage
-from gradmarket.market.job import JobSpec
 from gradmarket.market.manifest import parse_manifest
 from gradmarket.market.sampling import list_training_partitions
 from gradmarket.market.terms import Digest
@@ -106,16 +105,16 @@ def _count_books(context: Context, reader: RowReader, job: Job) -> Books:
     if publication is None:
         raise NotFound(f"job {job.id} is not published yet: ask again once it runs")
     spec, manifest = publication.spec, publication.manifest
-    names, rows = _PARTITIONS.get(manifest, partial(_read_partitions, context, manifest, spec))
+    known = _PARTITIONS.peek(manifest)
+    if known is None:
+        partitions = list_training_partitions(parse_manifest(context.blobs.read(Digest(manifest))), spec)
+        known = tuple(one.name for one in partitions), tuple(one.rows for one in partitions)
+        _PARTITIONS.remember(manifest, known)
+    names, rows = known
     taken, covered = coverage_rows.count_by_partition(reader, job, len(names)), coverage_rows.count_covered(reader, job)
     per_task = spec.step.rows * spec.step.moves
     epochs = None if covered is None else rules.count_full_epochs(rows, covered.whole, per_task)
     return Books(names, rows, taken, rules.compute_partition_uses(rows, taken, per_task), counts_view(covered), epochs)
-
-
-def _read_partitions(context: Context, manifest: str, spec: JobSpec) -> Partitions:
-    partitions = list_training_partitions(parse_manifest(context.blobs.read(Digest(manifest))), spec)
-    return tuple(one.name for one in partitions), tuple(one.rows for one in partitions)
 
 
 class CoverageFeature(Feature):

@@ -69,11 +69,13 @@ def check_metrics(context: Context, publication: Publication, manifest: Manifest
         named.insert(0, ("evaluation.metric", spec.evaluation.metric))
     rules = ((place, one) for place, one in enumerate(spec.stop) if isinstance(one, StopAtMetric | StopAtPatience))
     named += [(f"stop.{place}.metric", rule.metric) for place, rule in rules]
+    own = isinstance(spec.model, DocumentModel)
     for field, name in named:
-        if name not in known:
-            raise JobRefused(
-                field, f"nothing measures {name!r}; measured are {', '.join(known)}; {_remedy(spec, name)}"
-            )
+        if name in known:
+            continue
+        place = "the document that measures it in model.metrics" if own else "it in evaluation.metrics"
+        remedy = f"name {place}" if metric_names.is_ready(name) else f"ready-made are {', '.join(metric_names.READY)}"
+        raise JobRefused(field, f"nothing measures {name!r}; measured are {', '.join(known)}; {remedy}")
     if publication.metrics is None:
         return
     partition = manifest.named(spec.evaluation.partition)
@@ -90,14 +92,6 @@ def check_metrics(context: Context, publication: Publication, manifest: Manifest
     if undefined := [name for name in spec.evaluation.metrics if name not in measured]:
         absent = f"{undefined[0]} is not defined on the rows of {partition.name}: do they have every class?"
         raise JobRefused("evaluation.metrics", absent)
-
-
-def _remedy(spec: JobSpec, name: str) -> str:
-    if not metric_names.is_ready(name):
-        return f"ready-made are {', '.join(metric_names.READY)}"
-    if isinstance(spec.model, DocumentModel):
-        return "name the document that measures it in model.metrics"
-    return "name it in evaluation.metrics"
 
 
 def evaluate_if_due(

@@ -30,9 +30,18 @@ def pause_faulty_job(context: Context, work: Work, hand: TaskInHand, in_vain: bo
     The job pauses once no worker holds a lease of the task any more. `in_vain`: no worker came that could still be
     asked.
     """
-    claims = _list_claims(work, hand)
-    if not claims or any(replica.sealed is not None for replica in hand.replicas):
+    faulty = [replica for replica in hand.replicas if replica.fault is not None]
+    if not faulty or any(replica.sealed is not None for replica in hand.replicas):
         return False
+    # the claims of the attempt that count: a party that reported a fault where another's answer was accepted has none
+    reporters = [workers.build_party(replica) for replica in faulty]
+    disproved = list_disproved_keys(work, hand.job.id, assignment.list_answerable_keys(reporters))
+    known = list_accepted_workers(work, {replica.worker for replica in faulty})
+    claims = [
+        (replica, FaultClaim(party, StepFault(**(replica.fault or {})).place, replica.worker in known))
+        for replica, party in zip(faulty, reporters, strict=True)
+        if disproved.isdisjoint(assignment.list_answerable_keys([party]))
+    ]
     quorum, separation = hand.task.plan.quorum, jobs.load_spec(hand.job).separation
     reported = [claim for _replica, claim in claims]
     if not fault_reports.find_shared_claims(reported, quorum, separation, NOBODY):
@@ -71,23 +80,6 @@ def pause_faulty_job(context: Context, work: Work, hand: TaskInHand, in_vain: bo
             work.move(task, TaskState.OPEN)
         judging.fail_task(context, work, hand, faults.describe_fault(fault), now)
     return True
-
-
-def _list_claims(reader: RowReader, hand: TaskInHand) -> list[tuple[Replica, FaultClaim]]:
-    """Returns the attempt's claims that count, with their replicas."""
-    faulty = [replica for replica in hand.replicas if replica.fault is not None]
-    if not faulty:
-        return []
-    disproved = list_disproved_keys(
-        reader, hand.job.id, assignment.list_answerable_keys(map(workers.build_party, faulty))
-    )
-    known = list_accepted_workers(reader, {replica.worker for replica in faulty})
-    return [
-        (replica, FaultClaim(workers.build_party(replica), StepFault(**replica.fault).place, replica.worker in known))
-        for replica in faulty
-        if replica.fault is not None
-        and disproved.isdisjoint(assignment.list_answerable_keys([workers.build_party(replica)]))
-    ]
 
 
 def list_accepted_workers(reader: RowReader, addresses: Collection[str]) -> set[str]:

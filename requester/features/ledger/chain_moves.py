@@ -46,7 +46,17 @@ def list_moves(ledger: Ledger, job: int, last: int, first: int | None = None) ->
         name = names[bytes(log["topics"][0])]
         args: Any = ledger.event_contract.events[name]().process_log(log)["args"]
         worker = Address(args["worker"]) if "worker" in args else None
-        units = _compute_moved_units(name, args, reserved.get(worker, 0) if worker else 0)
+        match name:
+            case "JobOpened":
+                units = int(args["deposited"])
+            case "Reserved":
+                units = int(args["added"])
+            case "Released":
+                units = (reserved.get(worker, 0) if worker else 0) - int(args["reserved"])
+            case "GradientsAccepted":
+                units = int(args["price"]) * (len(args["digests"]) // DIGEST_BYTES)
+            case _:
+                units = int(args["amount"])
         if worker is not None and "reserved" in args:
             reserved[worker] = args["reserved"]
         tx = HexBytes(log["transactionHash"]).to_0x_hex()
@@ -54,19 +64,6 @@ def list_moves(ledger: Ledger, job: int, last: int, first: int | None = None) ->
         if units:
             moves.append(LedgerEntry(KINDS[name], Units(units), worker, cause))
     return moves
-
-
-def _compute_moved_units(name: str, args: Any, reserved: int) -> int:
-    match name:
-        case "JobOpened":
-            return int(args["deposited"])
-        case "Reserved":
-            return int(args["added"])
-        case "Released":
-            return reserved - int(args["reserved"])
-        case "GradientsAccepted":
-            return int(args["price"]) * (len(args["digests"]) // DIGEST_BYTES)
-    return int(args["amount"])
 
 
 def insert_lapsed_moves(entries: list[LedgerEntry], credited: Mapping[Address, Units]) -> list[LedgerEntry]:

@@ -6,7 +6,7 @@ Anybody may sign in, so each such row has an end. Records of a worker's answers,
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from sqlalchemy import CursorResult, Select, String, and_, delete, exists, false, func, or_, select, update
+from sqlalchemy import CursorResult, String, and_, delete, exists, false, func, or_, select, update
 from sqlalchemy import cast as as_type
 
 from requester.context import Context
@@ -52,7 +52,7 @@ def delete_leftovers(work: Work, now: float, session_s: float) -> None:
     withdrawn = select(ConsentRow.worker, ConsentRow.payout).where(ConsentRow.at < now - WITHDRAWN_S, ~_KNOWN)
     strangers = select(Worker.address).where(Worker.seen_at < now - max(session_s, QUIET_S), ~_HISTORY)
     counts = list[int]()
-    keyed: tuple[tuple[type[Base], tuple[Any, ...], Select[Any]], ...] = (
+    keyed: Sequence[tuple[type[Base], tuple[Any, ...], Any]] = (
         (ApiToken, (ApiToken.hash,), ended),
         (Idempotency, (Idempotency.subject, Idempotency.key), repeated),
         (ConsentRow, (ConsentRow.worker, ConsentRow.payout), withdrawn),

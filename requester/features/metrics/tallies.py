@@ -76,11 +76,11 @@ def collect_metrics(reader: RowReader, now: float, waits: Mapping[str, float] | 
     of_accounts = [func.coalesce(func.sum(kind), 0) for kind in (Account.earned, Account.settled, Account.withdrawn)]
     of_jobs = (Job.id, Job.state, Job.unit, Job.deposited, Job.refunded)
     rows = select(*of_jobs, *of_accounts).outerjoin(Account, Account.job_id == Job.id).group_by(*of_jobs)
-    for job_id, state, unit, *amounts in reader.session.execute(rows):
+    for job_id, job_state, unit, *amounts in reader.session.execute(rows):
         money = dict(zip(MONEY, (int(amount) * int(unit) for amount in amounts), strict=True))
         for name, amount in money.items():
             sums[name] += amount
-        if state not in ENDED:
+        if job_state not in ENDED:
             left.add_metric([job_id], money["deposited"] - money["refunded"] - money["earned"])
     for name, total in sums.items():
         yield _build_counter(f"gradmarket_{name}", f"Smallest token units {name}, all jobs", total)

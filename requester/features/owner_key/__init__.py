@@ -69,45 +69,34 @@ def to_sign(chain: ChainContext, job: Job, terms: calls.OpenJob, added: Units) -
 
     Raises ChainUnreachable.
     """
-    steps = (
-        _list_opening_calls(chain, job, terms, added)
-        if job.chain_job is None
-        else _list_upkeep_calls(chain, job, added)
-    )
+    steps = list[tuple[str, Call]]()
+    if job.chain_job is None and job.state == JobState.AWAITING_FUNDS:
+        opened = events.all_opened(chain.ledger, _get_owner(chain), escrow.spec_digest(job))
+        event = next((one for one in opened if not find_opening_fault(chain, job, one)), None)
+        if event is not None:
+            steps.append(("setSender", calls.set_sender(chain.market, event.job, chain.sender)))
+        else:
+            steps += _list_approval_calls(chain, job, Units(job.budget + added))
+            steps.append(("openJob", calls.open_job(chain.market, terms)))
+    elif job.chain_job is not None:
+        now, short = chain.ledger.job(job.chain_job), Units(job.budget + added - job.deposited)
+        over = lifecycle.is_final_state(job.state)
+        if over and chain.ledger.block().time > now.claim_until:
+            if now.deposited > now.credited:
+                steps.append(("refund", calls.refund(chain.market, job.chain_job)))
+        elif over:
+            free = Units(now.deposited - now.reserved - compute_kept_back(chain, job))
+            if free > 0:
+                steps.append(("withdrawFree", calls.withdraw_free(chain.market, job.chain_job, free)))
+        elif short > 0:
+            steps += _list_approval_calls(chain, job, short)
+            steps.append(("topUp", calls.top_up(chain.market, job.chain_job, short)))
     chain_id = chain.ledger.deployment.chain_id
     return [ToSign(purpose, _get_owner(chain), chain_id, call) for purpose, call in steps]
 
 
 def _get_owner(chain: ChainContext) -> Address:
     return chain.owner or chain.sender
-
-
-def _list_opening_calls(chain: ChainContext, job: Job, terms: calls.OpenJob, added: Units) -> list[tuple[str, Call]]:
-    if job.state != JobState.AWAITING_FUNDS:
-        return []
-    for event in events.all_opened(chain.ledger, _get_owner(chain), escrow.spec_digest(job)):
-        if not find_opening_fault(chain, job, event):
-            return [("setSender", calls.set_sender(chain.market, event.job, chain.sender))]
-    return [
-        *_list_approval_calls(chain, job, Units(job.budget + added)),
-        ("openJob", calls.open_job(chain.market, terms)),
-    ]
-
-
-def _list_upkeep_calls(chain: ChainContext, job: Job, added: Units) -> list[tuple[str, Call]]:
-    chain_job = job.chain_job or 0
-    now = chain.ledger.job(chain_job)
-    if lifecycle.is_final_state(job.state):
-        if chain.ledger.block().time > now.claim_until:
-            return [("refund", calls.refund(chain.market, chain_job))] if now.deposited > now.credited else []
-        free = Units(now.deposited - now.reserved - compute_kept_back(chain, job))
-        return [("withdrawFree", calls.withdraw_free(chain.market, chain_job, free))] if free > 0 else []
-    short = Units(job.budget + added - job.deposited)
-    return (
-        [*_list_approval_calls(chain, job, short), ("topUp", calls.top_up(chain.market, chain_job, short))]
-        if short > 0
-        else []
-    )
 
 
 def _list_approval_calls(chain: ChainContext, job: Job, units: Units) -> list[tuple[str, Call]]:

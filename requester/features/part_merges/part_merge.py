@@ -69,9 +69,12 @@ def request_next_parts(context: Context, job_id: str, inputs: MergeInputs) -> Pr
     """Requests the next parts of a merge once those before are done. The caller is alone with the job's merges."""
     with context.reading() as reader:
         rows = merge_part_rows.of_round(reader, job_id, inputs.number)
-        known = rows or _has_all_blobs(context, reader, job_id, inputs)
-    if not known:
-        return Progress.HERE
+        if not rows:
+            # where a blob that the parts read is not stored, one process replays, or reports it
+            memory = (_find_memory(reader, job_id, inputs.number, part) for part in _step_ranges(context, inputs))
+            blobs = (inputs.before.parameters, *(blob for blob, _ in inputs.answers), *memory)
+            if not all(digest is not None and context.blobs.has(digest) for digest in dict.fromkeys(blobs)):
+                return Progress.HERE
     if any(row.result is None for row in rows):
         return Progress.WAITING
     if any(row.step for row in rows):
@@ -124,13 +127,6 @@ def _step_ranges(context: Context, inputs: MergeInputs) -> list[slice]:
     return part_merges.step_ranges(inputs.recipe.layout, move_of(inputs.spec).optimizer, _largest_part(context))
 
 
-def _has_all_blobs(context: Context, reader: RowReader, job_id: str, inputs: MergeInputs) -> bool:
-    """Returns whether all blobs that the parts read are stored; else one process replays, or reports a missing one."""
-    memory = (_find_memory(reader, job_id, inputs.number, part) for part in _step_ranges(context, inputs))
-    blobs = (inputs.before.parameters, *(blob for blob, _ in inputs.answers), *memory)
-    return all(digest is not None and context.blobs.has(digest) for digest in dict.fromkeys(blobs))
-
-
 def _find_memory(reader: RowReader, job_id: str, number: int, part: slice) -> Digest | None:
     """Returns a blob with the optimizer's memory before a round: of this part, or whole; None where none is stored."""
     rows = merge_part_rows.of_round(reader, job_id, number - 1)
@@ -152,12 +148,16 @@ def compute_part(context: Context, number: int) -> None:
         job, merging = reader.get_one(Job, row.job_id), reader.get_one(Round, (row.job_id, row.round))
         inputs, part = replay.inputs_of(reader, job, merging), slice(row.start, row.stop)
         memory = _find_memory(reader, row.job_id, row.round, part) if row.step else None
+    done: Done
     try:
-        done = (
-            _compute_step(context, inputs, row, memory or Digest(""))
-            if row.step
-            else _compute_squares(context, inputs, part)
-        )
+        with ExitStack() as stack:
+            shards = merged_shards(inputs.recipe, inputs.opened(context.blobs, stack))
+            if row.step:
+                read = (inputs.before.parameters, memory or Digest(""))
+                model, held = (stack.enter_context(context.blobs.mapped(one)) for one in read)
+                done = _step_mapped(inputs, row, shards, model, held)
+            else:
+                done = [part_merges.part_squares(inputs.recipe.layout, shards, part).tobytes()], [], None
     except NotFound:
         # releases all parts, since a blob is missing: one process merges the round, and reports it where it cannot
         with context.begin() as work:
@@ -182,23 +182,6 @@ def _is_of_ended_job(reader: RowReader, row: MergePart) -> bool:
 Chunks = Sequence[Bytes]
 Done = tuple[Chunks, Chunks, float | None]
 """A part's result, memory (none of squares) and loss."""
-
-
-def _open_answers(context: Context, inputs: MergeInputs, stack: ExitStack) -> Shards:
-    return merged_shards(inputs.recipe, inputs.opened(context.blobs, stack))
-
-
-def _compute_squares(context: Context, inputs: MergeInputs, part: slice) -> Done:
-    with ExitStack() as stack:
-        sums = part_merges.part_squares(inputs.recipe.layout, _open_answers(context, inputs, stack), part)
-    return [sums.tobytes()], [], None
-
-
-def _compute_step(context: Context, inputs: MergeInputs, row: MergePart, memory: Digest) -> Done:
-    with ExitStack() as stack:
-        shards = _open_answers(context, inputs, stack)
-        model, held = (stack.enter_context(context.blobs.mapped(one)) for one in (inputs.before.parameters, memory))
-        return _step_mapped(inputs, row, shards, model, held)
 
 
 def _step_mapped(inputs: MergeInputs, row: MergePart, shards: Shards, model: Bytes, held: Bytes) -> Done:
@@ -259,7 +242,14 @@ def _join_files(context: Context, like: Digest, parts: list[Digest], counters: t
     """Stores a file whose arrays lie as in `like`: from the parts, else from `like`; counters count one more."""
     with ExitStack() as stack:
         model, *files = (stack.enter_context(context.blobs.mapped(digest)) for digest in (like, *parts))
-        pieces, more = _find_pieces(files, memory), _advance_counters(model, counters)
+        # where the parts of each array are; of arrays that all parameters share, the first file's alone
+        pieces = dict[str, list[tuple[Bytes, slice]]]()
+        for file in files:
+            for name, place in tensors.locate_tensors(file).items():
+                if name not in pieces or not memory or part_merges.parse_memory_owner(name):
+                    pieces.setdefault(name, []).append((file, place))
+        # no view of a mapped file outlives its expression, or the file could not be closed
+        more = {name: increase_counter(name, tensors.view_tensors(memoryview(model))).tobytes() for name in counters}
         places = tensors.locate_tensors(model)
         incoming = stack.enter_context(context.blobs.receive())
         incoming.write(model[: min((place.start for place in places.values()), default=len(model))])
@@ -268,21 +258,6 @@ def _join_files(context: Context, like: Digest, parts: list[Digest], counters: t
                 with memoryview(more[name] if name in more else memoryview(file)[part]) as view:
                     incoming.write(view)
         return context.blobs.store_blob(incoming)
-
-
-def _find_pieces(files: Sequence[Bytes], memory: bool) -> dict[str, list[tuple[Bytes, slice]]]:
-    """Returns where the parts of each array are; of arrays that all parameters share, the first file's alone."""
-    found: dict[str, list[tuple[Bytes, slice]]] = {}
-    for file in files:
-        for name, place in tensors.locate_tensors(file).items():
-            if name not in found or not memory or part_merges.parse_memory_owner(name):
-                found.setdefault(name, []).append((file, place))
-    return found
-
-
-def _advance_counters(model: Bytes, counters: Sequence[str]) -> dict[str, bytes]:
-    arrays = tensors.view_tensors(memoryview(model))
-    return {name: increase_counter(name, arrays).tobytes() for name in counters}
 
 
 def release_parts(work: Work, job_id: str, now: float, since: int = 0, until: int | None = None) -> None:
@@ -310,15 +285,10 @@ def run(context: Context, row_id: str) -> float | None:
     with hold_named_lock(context.sessions, CALLED + row_id) as mine:
         if not mine:
             return context.settings.sweep_s
-        _compute_part(context, int(row_id))
+        with context.reading() as reader:
+            job_id = merge_part_rows.job_of(reader, int(row_id))
+        if job_id is not None:
+            # a missing blob is no failure yet: one process merges the round then, and reports it
+            with faults.report_merge_failure(context, job_id, but=NotFound):
+                compute_part(context, int(row_id))
     return None
-
-
-def _compute_part(context: Context, number: int) -> None:
-    """Computes a part. A missing blob is no failure yet: one process merges the round then, and reports it."""
-    with context.reading() as reader:
-        job_id = merge_part_rows.job_of(reader, number)
-    if job_id is None:
-        return
-    with faults.report_merge_failure(context, job_id, but=NotFound):
-        compute_part(context, number)

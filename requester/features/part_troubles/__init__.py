@@ -72,16 +72,13 @@ log = structlog.get_logger("gradmarket.parts")
 
 def part_of(error: object) -> str | None:
     """Returns the part whose failure the error is."""
-    if isinstance(error, OperationalError | InterfaceError) and _is_outage(error.orig):
-        return DATABASE
+    if isinstance(error, OperationalError | InterfaceError):
+        # the driver's code tells the database's state; SQLite has the same class for a statement that is wrong
+        code = getattr(error.orig, "sqlite_errorcode", None)
+        state = getattr(error.orig, "sqlstate", None) or "08"
+        if state[:2] in POSTGRES_OUT if code is None else code & 0xFF in SQLITE_OUT:
+            return DATABASE
     return BLOBS if isinstance(error, OSError) and error.errno in STORAGE else None
-
-
-def _is_outage(error: BaseException | None) -> bool:
-    """Whether a driver's error is the database's state; SQLite has the same class for a statement that is wrong."""
-    code = getattr(error, "sqlite_errorcode", None)
-    state = getattr(error, "sqlstate", None) or "08"
-    return state[:2] in POSTGRES_OUT if code is None else code & 0xFF in SQLITE_OUT
 
 
 def drop_repeated_trouble(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
@@ -93,7 +90,9 @@ def drop_repeated_trouble(_logger: WrappedLogger, _method: str, line: EventDict)
     if not TROUBLES.begins(part):
         raise structlog.DropEvent
     fields = {name: value for name, value in line.items() if name != "exc_info"}
-    return {**fields, "part": part, "error": line.get("error") or _one_line(error), "next": "one line when it is back"}
+    text = " ".join(str(getattr(error, "orig", None) or error).split())
+    told = line.get("error") or f"{type(error).__name__}: {text}"[:LONGEST]
+    return {**fields, "part": part, "error": told, "next": "one line when it is back"}
 
 
 LIBRARIES: Final = {"celery.worker.consumer.consumer": BROKER}
@@ -129,11 +128,6 @@ def _find_exception(exc_info: object) -> object:
     if exc_info is True:
         return sys.exc_info()[1]
     return exc_info[1] if isinstance(exc_info, tuple) else exc_info
-
-
-def _one_line(error: object) -> str:
-    text = str(getattr(error, "orig", None) or error)
-    return f"{type(error).__name__}: {' '.join(text.split())}"[:LONGEST]
 
 
 # A part that reads well may be read-only, or full: it is tested by using it.

@@ -1,13 +1,11 @@
 """Planted answers as rows: tasks that an auditor computes before anybody answers them."""
 
-from collections.abc import Iterator
 from typing import Final
 
 from sqlalchemy import ForeignKey, exists, or_, select
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.features import planted
-from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import classes, secrets
 from gradmarket.market.terms import Digest, JobState, TaskState
 from requester.store import jobs
@@ -37,24 +35,20 @@ def find_task_to_plant(reader: RowReader, determinism_class: str, now: float) ->
     checked = Job.determinism_class.in_(classes.list_checked_classes(determinism_class))
     running = (Job.state == JobState.RUNNING, checked)
     planting = select(Job).where(*running, Job.spec["audit"]["planted"].as_float() > 0.0)
-    for job in reader.session.scalars(planting.order_by(Job.created_at)):
-        if (task := next(_list_planted(reader, job, jobs.load_spec(job), now), None)) is not None:
-            return task
-    return None
-
-
-def _list_planted(reader: RowReader, job: Job, spec: JobSpec, now: float) -> Iterator[Task]:
-    share = spec.audit.planted if spec.audit is not None else 0.0
     taken = exists().where(
         PlantedAnswer.task_id == Task.id,
         or_(PlantedAnswer.claimed_until.is_(None), PlantedAnswer.claimed_until >= now),
     )
     revealed = exists().where(Replica.task_id == Task.id, Replica.root.is_not(None))
-    open_ = select(Task).where(Task.job_id == job.id, Task.state.in_(UNANSWERED), ~taken, ~revealed)
-    for task in reader.session.scalars(open_.order_by(Task.round.desc(), Task.index).limit(MOST)):
-        link = secrets.of_task(task.secret, spec.replication.max_replicas)[-1]
-        if planted.is_planted(link, task.offer_digest, share):
-            yield task
+    for job in reader.session.scalars(planting.order_by(Job.created_at)):
+        spec = jobs.load_spec(job)
+        share = spec.audit.planted if spec.audit is not None else 0.0
+        open_ = select(Task).where(Task.job_id == job.id, Task.state.in_(UNANSWERED), ~taken, ~revealed)
+        for task in reader.session.scalars(open_.order_by(Task.round.desc(), Task.index).limit(MOST)):
+            link = secrets.of_task(task.secret, spec.replication.max_replicas)[-1]
+            if planted.is_planted(link, task.offer_digest, share):
+                return task
+    return None
 
 
 def is_answered(reader: RowReader, task_id: str) -> bool:

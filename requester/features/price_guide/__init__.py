@@ -35,15 +35,12 @@ def load_price_guide(reader: RowReader, now: float) -> PriceGuide:
     earned = select(Account.job_id, Account.worker).where(Account.job_id.in_(prices), Account.earned > 0)
     for job_id, worker in reader.session.execute(earned):
         least[worker] = min(prices[job_id], least.get(worker, prices[job_id]))
-    return PriceGuide(paid=list(prices.values()), taken=sorted(least.values()), classes=_count_classes(reader, now))
-
-
-def _count_classes(reader: RowReader, now: float) -> dict[str, int]:
-    """Returns how many workers of each determinism class were seen lately, of the commonest classes."""
+    # how many workers of each of the commonest classes were seen lately
     there = Worker.seen_at > now - SEEN_S, Worker.determinism_class != ""
     counted = select(Worker.determinism_class, func.count()).where(*there).group_by(Worker.determinism_class)
     commonest = counted.order_by(func.count().desc(), Worker.determinism_class).limit(MOST_CLASSES)
-    return dict(sorted((name, count) for name, count in reader.session.execute(commonest)))
+    classes = dict(sorted((name, count) for name, count in reader.session.execute(commonest)))
+    return PriceGuide(paid=list(prices.values()), taken=sorted(least.values()), classes=classes)
 
 
 def _find_operations(job: Job) -> int:

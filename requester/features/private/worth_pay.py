@@ -100,14 +100,10 @@ def pay_by_worth(context: Context, job_id: str, number: int, found: WorthFound, 
                 earned_rows.record_earning(work, account, task, replica, root, now, worth=units)
                 account.voucher_signature = context.voucher(job, account)
                 amounts[replica.worker] = str(units * int(job.unit))
-        error = math.fsum(found.worths.errors) / len(tasks)
-        record_event(work, job_id, "paid_by_worth", now, round=number, amounts=amounts, error=_encode_error(error))
+        mean = math.fsum(found.worths.errors) / len(tasks)
+        error = mean if math.isfinite(mean) else None  # unknown of a single pair of orders; JSON lacks infinity
+        record_event(work, job_id, "paid_by_worth", now, round=number, amounts=amounts, error=error)
         work.notify("settle")
-
-
-def _encode_error(error: float) -> float | None:
-    """Returns None for infinity, which JSON lacks: of a single pair of orders the error is unknown."""
-    return error if math.isfinite(error) else None
 
 
 def started_from(reader: RowReader, job_id: str, number: int) -> Sequence[Digest]:

@@ -97,7 +97,12 @@ def list_waiting_workers(reader: RowReader, job: Job, candidates: Iterable[Candi
     """Returns the candidates that have a seat of the job, or whose next turn has not come."""
     known = {one.party.worker: one for one in candidates}
     rows = reader.session.execute(_LAST, {"job": job.id, "workers": list(known)}).all()
-    paces = _load_audited_paces(reader, job) if rows else AuditedPaces({}, {})
+    by_class, by_worker = dict[str, list[float]](), dict[str, list[float]]()
+    for worker, name, start, end in reader.session.execute(_PACES, {"job": job.id}) if rows else ():
+        seconds = max(0.0, (end or start) - start)
+        by_class.setdefault(name, []).append(seconds)
+        by_worker.setdefault(worker, []).append(seconds)
+    paces = AuditedPaces(by_class, by_worker)
     return {
         worker
         for worker, leased_at, seated in rows
@@ -126,16 +131,6 @@ class AuditedPaces:
     def compute_next_turn(self, worker: str, determinism_class: str, leased_at: float) -> float:
         of_class, own = self.by_class.get(determinism_class, []), self.by_worker.get(worker, [])
         return seat_rules.compute_next_turn(leased_at, of_class, own)
-
-
-def _load_audited_paces(reader: RowReader, job: Job) -> AuditedPaces:
-    by_class: dict[str, list[float]] = {}
-    by_worker: dict[str, list[float]] = {}
-    for worker, name, start, end in reader.session.execute(_PACES, {"job": job.id}):
-        seconds = max(0.0, (end or start) - start)
-        by_class.setdefault(name, []).append(seconds)
-        by_worker.setdefault(worker, []).append(seconds)
-    return AuditedPaces(by_class, by_worker)
 
 
 _PACES: Final = (

@@ -70,7 +70,9 @@ def correct_batches(chain: ChainContext, job_id: str) -> bool:
     """
     with chain.reading() as reader:
         chain_job = reader.get_one(Job, job_id).chain_job or 0
-    onchain, first = chain.ledger.job(chain_job).batches, _first_open(chain, job_id)
+        settled = {batch.number for batch in _list_job_batches(reader, job_id) if batch.state == BatchState.SETTLED}
+    onchain = chain.ledger.job(chain_job).batches
+    first = next(number for number in range(len(settled) + 1) if number not in settled)
     if onchain > first:
         chain.extend_log(chain, job_id)  # before adopting a batch, the log admits the part of its head that was lost
     changed = [_batch_on_chain(chain, job_id, chain_job, number) for number in range(first, onchain)]
@@ -87,18 +89,15 @@ def correct_batches(chain: ChainContext, job_id: str) -> bool:
     return any([*changed, bool(forgotten)])
 
 
-def _first_open(chain: ChainContext, job_id: str) -> int:
-    """Returns the lowest batch number that the database does not know as settled."""
-    with chain.reading() as reader:
-        settled = {batch.number for batch in _list_job_batches(reader, job_id) if batch.state == BatchState.SETTLED}
-    return next(number for number in range(len(settled) + 1) if number not in settled)
-
-
 def _batch_on_chain(chain: ChainContext, job_id: str, chain_job: int, number: int) -> bool:
-    """Records a batch that the chain has: ours if the roots are equal, else rebuilt from its events."""
+    """Records a batch that the chain has: ours if the roots are equal, else rebuilt from its events.
+
+    Raises BooksDiffer where nobody earned one of its gradients here.
+    """
     with chain.reading() as reader:
         ours = _find_batch(reader, job_id, number)
-        root = _compute_root(reader, ours, chain_job) if ours else None
+        head = None if ours is None else escrow.head_of_batch(ours, chain_job)
+        root = None if ours is None else batch_root(escrow.groups_of_batch(_list_batch_rows(reader, ours), head))
     if root == chain.ledger.batch_root(chain_job, number):
         with chain.begin() as work:
             batch = _find_batch(work, job_id, number)
@@ -112,10 +111,26 @@ def _batch_on_chain(chain: ChainContext, job_id: str, chain_job: int, number: in
             same.log_size, same.log_root = _find_carried_head(groups)
             outcomes.record_settlement(work, same, chain.clock())
             return True
-        _delete_displaced_batches(work, job_id, number)
-        # a batch that only the chain knows, with the EARNED rows that it names
+        # our batches from this number on never happened: their gradients wait for a batch again
+        for displaced in _list_job_batches(work, job_id):
+            if displaced.number >= number:
+                for row in _list_batch_rows(work, displaced):
+                    row.batch_id = None
+                work.flush()
+                work.session.delete(displaced)
+        work.flush()
+        # a batch that only the chain knows, with an unbatched EARNED row for each gradient that it names
+        waiting: dict[tuple[str, int, bytes], list[Earned]] = {}
+        free = select(Earned).where(Earned.job_id == job_id, Earned.batch_id.is_(None)).order_by(Earned.id.desc())
+        for row in work.session.scalars(free):
+            waiting.setdefault((row.worker, row.units, row.digest), []).append(row)
+        paid = log_heads.list_payments(groups)
+        keys = [(group.worker, group.price, digest) for group in paid for digest in group.digests]
+        missing = Counter[tuple[str, int, bytes]](keys) - Counter({key: len(rows) for key, rows in waiting.items()})
+        if missing:
+            raise BooksDiffer(f"{missing.total()} gradients that nobody earned in job {job_id}")
+        rows = [waiting[key].pop() for key in keys]
         now = chain.clock()
-        rows = _earned_by(work, job_id, log_heads.list_payments(groups))
         size, root = _find_carried_head(groups)
         batch = Batch(
             job_id=job_id,
@@ -139,37 +154,6 @@ def _find_carried_head(groups: Sequence[PackedGroup]) -> tuple[int | None, Hash 
     """Returns size and root of the head that the batch carries; None for both where it carries none."""
     head = next(filter(None, (log_heads.parse_head(0, group) for group in groups)), None)
     return (None, None) if head is None else (head.size, head.root)
-
-
-def _compute_root(reader: RowReader, batch: Batch, chain_job: int) -> Hash:
-    head = escrow.head_of_batch(batch, chain_job)
-    return batch_root(escrow.groups_of_batch(_list_batch_rows(reader, batch), head))
-
-
-def _delete_displaced_batches(work: Work, job_id: str, number: int) -> None:
-    """Deletes our batches from this number on, which never happened: their gradients wait for a batch again."""
-    for batch in _list_job_batches(work, job_id):
-        if batch.number >= number:
-            for row in _list_batch_rows(work, batch):
-                row.batch_id = None
-            work.flush()
-            work.session.delete(batch)
-    work.flush()
-
-
-def _earned_by(reader: RowReader, job_id: str, groups: list[PackedGroup]) -> list[Earned]:
-    """Returns an unbatched EARNED row for each gradient of the groups. Raises BooksDiffer where one is missing."""
-    waiting: dict[tuple[str, int, bytes], list[Earned]] = {}
-    free = select(Earned).where(Earned.job_id == job_id, Earned.batch_id.is_(None)).order_by(Earned.id.desc())
-    for row in reader.session.scalars(free):
-        waiting.setdefault((row.worker, row.units, row.digest), []).append(row)
-    keys: list[tuple[str, int, bytes]] = [
-        (group.worker, group.price, digest) for group in groups for digest in group.digests
-    ]
-    missing = Counter(keys) - Counter({key: len(rows) for key, rows in waiting.items()})
-    if missing:
-        raise BooksDiffer(f"{missing.total()} gradients that nobody earned in job {job_id}")
-    return [waiting[key].pop() for key in keys]
 
 
 def _list_job_batches(reader: RowReader, job_id: str) -> list[Batch]:

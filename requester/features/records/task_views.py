@@ -94,30 +94,20 @@ def build_task_evidence(
     """
     audited, settled = audit
     over = row.state in STANDING or settled
+    # replicas of an open wave are hidden: a worker that sees its siblings, or that it has none, could cheat
+    shown = [one for one in replicas if published or one.wave != row.wave or row.state not in GATHERING]
     return TaskEvidence(
         **_task_fields(row, published),
         offer=OfferFields.of(row.offer).model_dump(mode="json"),
         offer_digest=format_hex(row.offer_digest),
         offer_signature=format_hex(row.offer_signature),
         waves=[wave_view(wave) for wave in waves],
-        replicas=[
-            replica_view(replica, published, sketches.get(replica.id))
-            for replica in replicas
-            if published or not _at_work(row, replica)
-        ],
+        replicas=[replica_view(replica, published, sketches.get(replica.id)) for replica in shown],
         allowed=[AllowedView(**pair) for pair in row.allowed] if published and row.allowed is not None else None,
         plan=PlanView(**asdict(row.plan)) if over else None,
         audit_link=format_hex(link) if over else None,
         audit=audited if over else None,
     )
-
-
-def _at_work(task: Task, replica: Replica) -> bool:
-    """Returns whether the replica's wave is not closed yet.
-
-    Such replicas are hidden: a worker that sees its siblings, or that it has none, could cheat accordingly.
-    """
-    return replica.wave == task.wave and task.state in GATHERING
 
 
 def verdict_view(row: Row[*tuple[Any, ...]]) -> VerdictView:

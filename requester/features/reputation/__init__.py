@@ -97,17 +97,16 @@ def record_failed_audit(work: Work, operators: Iterable[str], determinism_class:
 
 def copy_bar_to_wallet(work: Work, wallet: str, operator: str, now: float) -> None:
     """Copies the operator's bar, if it has one, to the wallet that leaves it."""
-    own, operators = (_newest_failure(work, key, now) for key in (wallet, operator))
+    # of each key the newest failure that still bars it
+    barring = (
+        _lock_records(work, (Reputation.operator == key) & (Reputation.failed_at > now - BARRED_S))
+        for key in (wallet, operator)
+    )
+    own, operators = (max(rows, key=lambda row: row.failed_at or 0.0, default=None) for rows in barring)
     if operators is None:
         return
     row = own or _lock_or_create_record(work, wallet, operators.determinism_class, now)
     row.failed_at = reputation.after_leaving(row.failed_at, operators.failed_at)
-
-
-def _newest_failure(work: Work, key: str, now: float) -> Reputation | None:
-    """Returns the record with the newest failure that still bars the key, or None."""
-    rows = _lock_records(work, (Reputation.operator == key) & (Reputation.failed_at > now - BARRED_S))
-    return max(rows, key=lambda row: row.failed_at or 0.0, default=None)
 
 
 def _apply_rule(row: Reputation, rule: Callable[[TrustRecord, float], TrustRecord], now: float) -> None:

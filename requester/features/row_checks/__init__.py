@@ -42,26 +42,22 @@ def check_rows(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Ma
         return
     measured = [manifest.named(spec.evaluation.partition)] if spec.evaluation else []
     rows = modelling.find_part(PartitionRows)
-    for partition in (*list_training_partitions(manifest, spec), *measured):
-        if partition.link.startswith(OURS) and rows.may_read_partition(manifest, partition):
-            _check_rows(blobs, modelling, manifest, partition, ranges)
-
-
-def _check_rows(blobs: Blobs, modelling: ModelRunner, manifest: Manifest, partition: Partition, ranges: Ranges) -> None:
-    field = f"data.manifest.partitions.{partition.name}"
     declared = {name: (Range(0, entry.classes, None),) for name, entry in manifest.inputs.items() if entry.classes}
-    allowed = {**declared, **ranges}
-    key = f"{manifest.key(partition)} {sorted(allowed.items())}"
-    if _IN_ORDER.peek(key):
-        return
-    try:
-        with modelling.hold_posting_runner() as runner:
-            outside = runner.check_partition(manifest, partition, blobs.read(partition.digest), allowed)
-    except (Refused, RunnerFailed) as error:
-        raise JobRefused(field, f"it cannot be read: {error}") from error
-    if outside is not None:
-        raise JobRefused(field, outside.describe())
-    _IN_ORDER.remember(key, True)
+    allowed: Ranges = {**declared, **ranges}
+    for partition in (*list_training_partitions(manifest, spec), *measured):
+        key = f"{manifest.key(partition)} {sorted(allowed.items())}"
+        here = partition.link.startswith(OURS) and rows.may_read_partition(manifest, partition)
+        if not here or _IN_ORDER.peek(key):
+            continue
+        field = f"data.manifest.partitions.{partition.name}"
+        try:
+            with modelling.hold_posting_runner() as runner:
+                outside = runner.check_partition(manifest, partition, blobs.read(partition.digest), allowed)
+        except (Refused, RunnerFailed) as error:
+            raise JobRefused(field, f"it cannot be read: {error}") from error
+        if outside is not None:
+            raise JobRefused(field, outside.describe())
+        _IN_ORDER.remember(key, True)
 
 
 def list_taken_ranges(spec: JobSpec, model: PublishedModel) -> Ranges:

@@ -37,7 +37,7 @@ from requester.moves import blob_cleanup
 from requester.store import in_hand, jobs
 from requester.store.in_hand import OwnReplica, ReplicaInHand
 from requester.store.locks import lock_row
-from requester.store.tables import Job, Replica, Task
+from requester.store.tables import Replica, Task
 from requester.store.work import RowReader, Work
 
 TOLD: Final[dict[int, tuple[str, type[Any]]]] = {
@@ -123,7 +123,26 @@ def take_message(context: Context, asked: StepAsked, body: bytes, incoming: Inco
         waits = row.step < SUMMED and sum_rows.find_message(reader, row, row.step, message.holder) is not None
     if reply is not None:
         return _renew_lease(context, own.replica, own.task, reply) if waits else reply
-    return _take_message_in_tx(context, asked, message, _store_vector(context, own.job, asked, incoming))
+    vector: Digest | None = None
+    if incoming is not None and asked.step == MASKED:
+        # with a tag that its holder does not know, so that no other blob is the same
+        tag = domain_hash("masked", own.job.secret, asked.replica.encode(), asked.attempt.to_bytes(8, "big"))[:TAG]
+        incoming.write(tag)
+        vector = context.blobs.store_blob(incoming)
+    try:
+        with context.begin() as work:
+            held = in_hand.of_replicas(work, [asked.worker], [asked.replica])[asked.replica]
+            _check_leased(held.replica)
+            row = lock_row(work, SecureSum, sum_rows.name_of(held.hand.job.id, held.hand.task.round))
+            if (row.attempt, row.step) == (asked.attempt, asked.step):
+                _record_message(context, work, held, row, message, vector)
+            reply = StepTold(attempt=row.attempt, step=row.step)
+    finally:
+        if vector is not None:
+            blob_cleanup.drop_blob_if_unneeded(
+                context, vector, lambda reader: sum_rows.is_vector_needed(reader, vector)
+            )
+    return reply
 
 
 def _find_answer_for(
@@ -178,41 +197,33 @@ def _check_vector(
         raise why
 
 
-def _store_vector(context: Context, job: Job, asked: StepAsked, incoming: Incoming | None) -> Digest | None:
-    """Stores the vector with a tag that its holder does not know, so that no other blob is the same."""
-    if incoming is None or asked.step != MASKED:
-        return None
-    incoming.write(domain_hash("masked", job.secret, asked.replica.encode(), asked.attempt.to_bytes(8, "big"))[:TAG])
-    return context.blobs.store_blob(incoming)
-
-
-def _take_message_in_tx(context: Context, asked: StepAsked, message: Said, vector: Digest | None) -> StepTold:
-    try:
-        with context.begin() as work:
-            own = in_hand.of_replicas(work, [asked.worker], [asked.replica])[asked.replica]
-            _check_leased(own.replica)
-            row = lock_row(work, SecureSum, sum_rows.name_of(own.hand.job.id, own.hand.task.round))
-            taken = (row.attempt, row.step) == (asked.attempt, asked.step)
-            if taken:
-                _record_message(context, work, own, row, message, vector)
-            reply = StepTold(attempt=row.attempt, step=row.step)
-    finally:
-        if vector is not None:
-            blob_cleanup.drop_blob_if_unneeded(
-                context, vector, lambda reader: sum_rows.is_vector_needed(reader, vector)
-            )
-    return reply
-
-
 def _record_message(
     context: Context, work: Work, own: ReplicaInHand, row: SecureSum, message: Said, vector: Digest | None
 ) -> None:
-    """Checks the message against those of others, and writes it."""
+    """Checks the message against those of others, and writes it; a vector was checked before.
+
+    Raises Refused where the message breaks a rule of the protocol.
+    """
     known = sum_rows.find_message(work, row, row.step, message.holder)
     _check_same(known, message)
     if known is not None:
         return
-    _check_message(context, work, sum_rows.build_current_attempt(own.hand.job, row), row, message)
+    members, survivors = sum_rows.build_current_attempt(own.hand.job, row), row.survivors or b""
+    if isinstance(message, HolderKeysMessage):
+        sent = sum_rows.parse_messages(work, row, row.step, HolderKeysMessage)
+        collector.admit_keys(members, context.domain, sent, message)
+    elif isinstance(message, SharesMessage):
+        earlier = _load_earlier_message(work, row, 1, message.holder)
+        mine = HolderKeysMessage.model_validate_json(earlier.said)
+        keys = NeighbourKeys.model_validate_json(earlier.told or b"{}")
+        collector.admit_shares(members, {mine.holder: mine} | {one.holder: one for one in keys.keys}, message)
+    elif isinstance(message, SurvivorsSigned):
+        collector.admit_signature(members, context.domain, row.sharers or b"", survivors, message)
+    elif isinstance(message, UnmaskAnswer):
+        _load_earlier_message(work, row, 4, message.holder)
+        dealt = SharesForHolder.model_validate_json(_load_earlier_message(work, row, 2, message.holder).told or b"{}")
+        shares = {one.sender: SharesMessage(holder=one.sender, shares=[one]) for one in dealt.shares}
+        collector.admit_answer(members, survivors, shares, message)
     body, now = message.model_dump_json().encode(), context.clock()
     work.add(
         SecureMessage(
@@ -231,25 +242,6 @@ def _record_message(
     own.replica.lease_until = now + own.hand.task.offer.lease_seconds
     if sum_rows.count_messages(work, row) >= row.expected:
         work.notify("unmask")
-
-
-def _check_message(context: Context, reader: RowReader, members: Aggregation, row: SecureSum, message: Said) -> None:
-    """Raises Refused where the message breaks a rule of the protocol; a vector was checked before."""
-    survivors = row.survivors or b""
-    if isinstance(message, HolderKeysMessage):
-        known = sum_rows.parse_messages(reader, row, row.step, HolderKeysMessage)
-        collector.admit_keys(members, context.domain, known, message)
-    elif isinstance(message, SharesMessage):
-        mine = HolderKeysMessage.model_validate_json(_load_earlier_message(reader, row, 1, message.holder).said)
-        keys = NeighbourKeys.model_validate_json(_load_earlier_message(reader, row, 1, message.holder).told or b"{}")
-        collector.admit_shares(members, {mine.holder: mine} | {one.holder: one for one in keys.keys}, message)
-    elif isinstance(message, SurvivorsSigned):
-        collector.admit_signature(members, context.domain, row.sharers or b"", survivors, message)
-    elif isinstance(message, UnmaskAnswer):
-        _load_earlier_message(reader, row, 4, message.holder)
-        dealt = SharesForHolder.model_validate_json(_load_earlier_message(reader, row, 2, message.holder).told or b"{}")
-        shares = {one.sender: SharesMessage(holder=one.sender, shares=[one]) for one in dealt.shares}
-        collector.admit_answer(members, survivors, shares, message)
 
 
 def _load_earlier_message(reader: RowReader, row: SecureSum, step: int, holder: int) -> SecureMessage:

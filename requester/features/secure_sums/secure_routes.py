@@ -13,9 +13,8 @@ from requester.api.payload_uploads import PieceReaders
 from requester.api.problems import describe_problems
 from requester.api.streams import Parts
 from requester.blobs.disk import Incoming
-from requester.context import Context
 from requester.features.secure_sums import secure_messages
-from requester.features.secure_sums.secure_messages import StepAsked, StepDoor
+from requester.features.secure_sums.secure_messages import StepAsked
 from requester.features.secure_sums.sum_rows import sum_topic
 from requester.notifier import rung_within
 
@@ -53,37 +52,24 @@ async def aggregate(
     with context.notifier.listen_async([sum_topic(door.job)]) as notified, ExitStack() as files:
         parts, longer = Parts(request), f"the JSON of this message has at most {door.most_json} bytes"
         message = await parts.read_message(context.settings.body_s, door.most_json, longer, "the message")
-        incoming = (
-            await _receive_masked_vector(context, request.app.state.readers, parts, door, files)
-            if door.vector
-            else None
-        )
+        incoming: Incoming | None = None
+        if door.vector and door.known:  # it came before, and only the answer was lost: it is dropped
+            async for _again in parts.next(door.vector):
+                continue
+        elif door.vector:
+            incoming = files.enter_context(context.blobs.receive())
+            readers: PieceReaders = request.app.state.readers
+            async with readers.reading(door.asked.replica):
+                await parts.consume_exactly(door.vector, incoming.write)
         await parts.end()
         reply = await run_in_threadpool(secure_messages.take_message, context, asked, message, incoming)
         files.close()
         end = context.clock() + wait_s
-        while _has_no_news(reply, asked) and (left := end - context.clock()) > 0 and not context.notifier.closing:
+        while (left := end - context.clock()) > 0 and not context.notifier.closing:
+            tells = reply.keys or reply.shares or reply.survivors or reply.unmask or reply.summed
+            if tells or (reply.step and reply.attempt != attempt):  # the holder can act on it
+                break
             await rung_within(notified, min(left, LOOK_S))
             notified.clear()
             reply = await run_in_threadpool(secure_messages.take_message, context, asked, message)
     return reply
-
-
-def _has_no_news(reply: StepTold, asked: StepAsked) -> bool:
-    """Returns whether the reply has nothing on which the holder could act."""
-    tells = reply.keys or reply.shares or reply.survivors or reply.unmask or reply.summed
-    return not tells and (reply.step == 0 or reply.attempt == asked.attempt)
-
-
-async def _receive_masked_vector(
-    context: Context, readers: PieceReaders, parts: Parts, door: StepDoor, files: ExitStack
-) -> Incoming | None:
-    """Receives the masked vector; drops it where it came before, and only the answer was lost."""
-    if door.known:
-        async for _again in parts.next(door.vector):
-            continue
-        return None
-    incoming = files.enter_context(context.blobs.receive())
-    async with readers.reading(door.asked.replica):
-        await parts.consume_exactly(door.vector, incoming.write)
-    return incoming

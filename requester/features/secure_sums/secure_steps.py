@@ -74,7 +74,19 @@ def end_step(context: Context, job_id: str, sum_id: str) -> None:
         try:
             left = _ENDS[row.step](context, work, job, row)
         except Refused as refused:
-            (_restart_attempt if row.step <= MASKED else _await_answers)(context, work, job, row, str(refused))
+            if row.step > MASKED:
+                _await_answers(context, work, job, row, str(refused))
+            else:
+                # the next attempt begins, in which all may take part; now and then the requester is asked first
+                now, why = context.clock(), str(refused)
+                _release_messages(work, row, now)
+                row.attempt += 1
+                row.step, row.due_at, row.key_list, row.sharers, row.survivors = 1, None, None, None, None
+                row.expected = len(sum_rows.build_current_attempt(job, row).holders)
+                record_event(work, job.id, "sum_failed", now, round=row.round, attempt=row.attempt - 1, reason=why)
+                if row.attempt % context.settings.max_attempts == 0:
+                    _pause_job(work, job, ANEW.format(row.round, why), now)
+                work.notify(sum_topic(job.id), "assign")
         else:
             if left is None:
                 work.notify(sum_topic(job_id))
@@ -141,19 +153,6 @@ _ENDS: Final[Mapping[int, Callable[[Context, Work, Job, SecureSum], float | None
 """The function that ends each step: raises Refused where the remaining holders cannot give the sum."""
 
 
-def _restart_attempt(context: Context, work: Work, job: Job, row: SecureSum, why: str) -> None:
-    """Begins the next attempt, in which all may take part; now and then the requester is asked first."""
-    now, reason = context.clock(), ANEW.format(row.round, why)
-    _release_messages(work, row, now)
-    row.attempt += 1
-    row.step, row.due_at, row.key_list, row.sharers, row.survivors = 1, None, None, None, None
-    row.expected = len(sum_rows.build_current_attempt(job, row).holders)
-    record_event(work, job.id, "sum_failed", now, round=row.round, attempt=row.attempt - 1, reason=why)
-    if row.attempt % context.settings.max_attempts == 0:
-        _pause_job(work, job, reason, now)
-    work.notify(sum_topic(job.id), "assign")
-
-
 def _pause_job(work: Work, job: Job, reason: str, now: float) -> None:
     if work.set_state_now(job, JobState.PAUSED, reason=reason):
         record_event(work, job.id, "paused", now, reason=reason)
@@ -177,11 +176,24 @@ def unmask_sum(context: Context, job_id: str, sum_id: str) -> None:
     """Takes the masks off the sum, as soon as enough has come for it."""
     with context.reading() as reader:
         job, row = reader.get_one(Job, job_id), reader.get_one(SecureSum, sum_id)
-        why = ""
+        mean, why, survivors = b"", "", row.survivors or b""
         try:
-            mean = _compute_mean(context, reader, job, row)
+            members, layout = sum_rows.build_current_attempt(job, row), layout_of(job)
+            keys = sum_rows.parse_messages(reader, row, 1, HolderKeysMessage)
+            answers = sum_rows.parse_messages(reader, row, SUMMED - 1, UnmaskAnswer).values()
+            left = collector.masks_left(members, keys, row.sharers or b"", survivors, answers)
+            total = np.zeros(members.size, members.ring.dtype)
+            for one in sum_rows.list_messages(reader, row, MASKED):
+                mapped = context.blobs.mapped(Digest(one.vector or ""))
+                with mapped as data, memoryview(data) as view, view[:-TAG] as masked:
+                    np.add(total, members.ring.read(masked, members.size), out=total)
+            # the mean of the survivors' answers as one payload; its loss and buffers are zeros
+            flat, count = np.zeros(layout.size, np.float32), int(members.members(survivors).sum())
+            units = build_sum_terms(jobs.load_spec(job)).units
+            flat[layout.gradient] = units.mean(left.taken_off(members, total), count)
+            mean = bytes(encode_payload(layout, unflatten_vector(layout, flat), fp32, bytes(32)))
         except Refused as refused:
-            mean, why = b"", str(refused)
+            why = str(refused)
     kept = context.blobs.put(mean) if mean else None
     with context.begin() as work:
         job, row = lock_row(work, Job, job_id), lock_row(work, SecureSum, sum_id)
@@ -210,26 +222,6 @@ def replace_receipts_by_mean(work: Work, job: Job, number: int, chosen: Sequence
         unneeded.release_blobs(work, job.id, blob_cleanup.PAYLOAD, [task.payload for task in chosen], now)
         for task in chosen:
             task.payload = total
-
-
-def _compute_mean(context: Context, reader: RowReader, job: Job, row: SecureSum) -> bytes:
-    """Returns the mean of the survivors' answers as one payload; its loss and buffers are zeros.
-
-    Raises Refused where a mask cannot be taken off.
-    """
-    members, layout = sum_rows.build_current_attempt(job, row), layout_of(job)
-    keys = sum_rows.parse_messages(reader, row, 1, HolderKeysMessage)
-    answers = sum_rows.parse_messages(reader, row, SUMMED - 1, UnmaskAnswer).values()
-    survivors = row.survivors or b""
-    left = collector.masks_left(members, keys, row.sharers or b"", survivors, answers)
-    total = np.zeros(members.size, members.ring.dtype)
-    for one in sum_rows.list_messages(reader, row, MASKED):
-        with context.blobs.mapped(Digest(one.vector or "")) as data, memoryview(data) as view, view[:-TAG] as masked:
-            np.add(total, members.ring.read(masked, members.size), out=total)
-    flat = np.zeros(layout.size, np.float32)
-    count = int(members.members(survivors).sum())
-    flat[layout.gradient] = build_sum_terms(jobs.load_spec(job)).units.mean(left.taken_off(members, total), count)
-    return bytes(encode_payload(layout, unflatten_vector(layout, flat), fp32, bytes(32)))
 
 
 def _await_answers(context: Context, work: Work, job: Job, row: SecureSum, why: str) -> None:

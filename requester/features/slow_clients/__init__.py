@@ -208,15 +208,22 @@ class SlowClients:
         if connection is None:
             await self._app(scope, receive, send)
             return
-        fits, length = _check_header_limits(scope)
-        if not fits:
+        size, length, chunked = len(scope["raw_path"]), 0, False
+        for name, value in scope["headers"]:
+            size += len(name) + len(value)
+            if name == b"content-length":
+                length = int(value)
+            elif name == b"transfer-encoding":
+                chunked = True
+        if size > MAX_HEADER_BYTES or len(scope["headers"]) > HEADER_LINES:
             detail = f"headers have at most {MAX_HEADER_BYTES} bytes in {HEADER_LINES} lines"
             await problems.build_problem_response(431, detail, {"Connection": "close"})(scope, receive, send)
             return
-        connection.begin(length)
-        body = _Body(connection, receive, self._silence_s, length is None)
+        connection.begin(None if chunked else length)
+        body = _Body(connection, receive, self._silence_s, chunked)
         try:
-            await self._app(scope, receive if length == 0 else body.receive, _guard_send(connection, send))
+            read = body.receive if chunked or length else receive
+            await self._app(scope, read, _guard_send(connection, send))
         finally:
             body.close()
             connection.end()
@@ -271,19 +278,6 @@ def _guard_send(connection: Connection, own: Send) -> Send:
             await own(message)
 
     return send
-
-
-def _check_header_limits(scope: Scope) -> tuple[bool, int | None]:
-    """Returns whether the headers are within the limits, and the length of the body, None for a chunked one."""
-    size, length = len(scope["raw_path"]), 0
-    chunked = False
-    for name, value in scope["headers"]:
-        size += len(name) + len(value)
-        if name == b"content-length":
-            length = int(value)
-        elif name == b"transfer-encoding":
-            chunked = True
-    return size <= MAX_HEADER_BYTES and len(scope["headers"]) <= HEADER_LINES, None if chunked else length
 
 
 def _find_peer(transport: asyncio.Transport) -> tuple[str, int] | None:

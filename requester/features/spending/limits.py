@@ -1,6 +1,6 @@
 """Limits on tokens' spending in a day, and their spending on jobs, as rows. The rule is market.features.spending."""
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from sqlalchemy import ColumnElement, ForeignKey, Index, and_, delete, or_, select, update
@@ -69,12 +69,16 @@ def list_spent(reader: RowReader, token: str, now: float) -> list[Spent]:
     """
     waits = _await_deposit()
     own = select(Spending, Job, waits).join(Job, Job.id == Spending.job_id).where(Spending.token == token)
-    by_job: defaultdict[str, list[tuple[Spending, Job, bool]]] = defaultdict(list)
-    for spending, job, waiting in reader.session.execute(
-        own.where(or_(Spending.at > now - DAY_S, waits)).order_by(Spending.id)
-    ):
-        by_job[job.id].append((spending, job, waiting))
-    return [one for of_job in by_job.values() for one in _list_of_job(of_job, now)]
+    rows = reader.session.execute(own.where(or_(Spending.at > now - DAY_S, waits)).order_by(Spending.id))
+    spent, by_job = list[Spent](), Counter[str]()
+    for spending, job, waiting in rows:
+        amount = int(spending.amount)
+        if job.ended_at is not None and not waiting:
+            paid = (job.deposited - job.refunded) * int(job.unit)
+            amount = max(0, min(amount, paid - by_job[job.id]))
+        by_job[job.id] += amount
+        spent.append(Spent(now if waiting else spending.at, Amount(amount)))
+    return spent
 
 
 def _await_deposit() -> ColumnElement[bool]:
@@ -83,17 +87,6 @@ def _await_deposit() -> ColumnElement[bool]:
     sent = select(Transaction.job_id).where(Transaction.state.in_(UNDER_WAY), Transaction.kind.in_(deposits))
     unfunded = and_(Job.ended_at.is_(None), Job.deposited < Job.budget)
     return or_(unfunded, Job.id.in_(sent.where(Transaction.job_id.is_not(None))))
-
-
-def _list_of_job(rows: Iterable[tuple[Spending, Job, bool]], now: float) -> Iterable[Spent]:
-    gone = 0
-    for spending, job, waiting in rows:
-        amount = int(spending.amount)
-        if job.ended_at is not None and not waiting:
-            paid = (job.deposited - job.refunded) * int(job.unit)
-            amount = max(0, min(amount, paid - gone))
-        gone += amount
-        yield Spent(now if waiting else spending.at, Amount(amount))
 
 
 def date_deposits(work: Work, job_ids: Iterable[str], at: float) -> None:

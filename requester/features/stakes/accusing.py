@@ -36,24 +36,25 @@ def advance_accusations(chain: ChainContext) -> bool:
     """Advances every accusation that is not over by one step; returns whether any moved."""
     with chain.reading() as reader:
         waiting = accusations.open_ones(reader, lambda spec: spec.stake is not None)
-    return sum(_advance_accusation(chain, job, row) for job, row in waiting) > 0
-
-
-def _advance_accusation(chain: ChainContext, job: Job, row: Accusation) -> bool:
-    case = stakes.case(chain.ledger, row.case)
-    if case.stage == CaseStage.NONE:
-        worker, chain_job = row.worker, job.chain_job or 0
-        exposure = stakes.exposure(chain.ledger, chain_job, worker)
-        amount = Amount(exposure.at_risk - exposure.accused)
-        late = exposure.locked_until and chain.ledger.block().time > exposure.locked_until
-        if amount <= 0 or late:
-            return store_case_state(chain, row, AccusationState.VOID, None)
-        return post_with_bond(chain, job, calls.accuse(chain.market, chain_job, worker, amount, row.event))
-    if case.stage == CaseStage.CLOSED:
-        return end_case(chain, job, row, case)
-    moved = store_case_state(chain, row, STAGES[case.stage], case)
-    if chain.ledger.block().time > case.until:
-        moved |= post_transaction(chain, job, TransactionKind.CLOSE, calls.close_case(chain.market, row.case))
+    moved = False
+    for job, row in waiting:
+        case = stakes.case(chain.ledger, row.case)
+        if case.stage == CaseStage.NONE:
+            worker, chain_job = row.worker, job.chain_job or 0
+            exposure = stakes.exposure(chain.ledger, chain_job, worker)
+            amount = Amount(exposure.at_risk - exposure.accused)
+            late = exposure.locked_until and chain.ledger.block().time > exposure.locked_until
+            if amount <= 0 or late:
+                moved |= store_case_state(chain, row, AccusationState.VOID, None)
+            else:
+                accusation = calls.accuse(chain.market, chain_job, worker, amount, row.event)
+                moved |= post_with_bond(chain, job, accusation)
+        elif case.stage == CaseStage.CLOSED:
+            moved |= end_case(chain, job, row, case)
+        else:
+            moved |= store_case_state(chain, row, STAGES[case.stage], case)
+            if chain.ledger.block().time > case.until:
+                moved |= post_transaction(chain, job, TransactionKind.CLOSE, calls.close_case(chain.market, row.case))
     return moved
 
 

@@ -5,8 +5,6 @@ auditor of another class that has nothing to audit computes the same task and an
 workers revealed do not count, so a threshold only grows by the deviations of honest machines as the training goes on.
 """
 
-from collections.abc import Iterator
-
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.features.tolerance import Evidence
 from gradmarket.market.rules import sketch_packing
@@ -93,7 +91,15 @@ def _store_trusted_run(work: Work, job: Job, task: Task, run: TrustedRun, answer
     before = run.root
     run.runs += 1
     run.root, run.seconds = answer.root, answer.seconds
-    compared = list(_compare_with_others(work, job, run, answer, now))
+    # the pairs of classes that this run is evidence for, with it; in one fixed order, since their rows are locked
+    names, own = ballots.list_tensor_names(job), sketch_packing.decode_sketch(answer.sketch)
+    compared = list[tuple[Calibration, Evidence]]()
+    for other in trusted_runs.list_comparable_runs(work, run):
+        pair = sort_classes(run.determinism_class, other.determinism_class)
+        row = calibrations.lock_calibration(work, run.family, pair, now)
+        if row.state != CalibrationState.REFUSED:
+            apart = compute_deviations(own, sketch_packing.unpack_sketch(other.sketch or b"", names))
+            compared.append((row, calibrations.build_evidence(row).and_run(apart)))
     if before != answer.root and any(after.excess for _, after in compared):
         run.claimed_until = now + task.offer.lease_seconds
         record_event(work, job.id, "calibration_unsure", now, task=task.id, determinism_class=run.determinism_class)
@@ -114,20 +120,3 @@ def _store_trusted_run(work: Work, job: Job, task: Task, run: TrustedRun, answer
             record_event(work, job.id, kind, now, classes=classes, runs=after.runs, threshold=largest)
             work.notify("assign")
     return False
-
-
-def _compare_with_others(
-    work: Work, job: Job, run: TrustedRun, answer: SketchAnswer, now: float
-) -> Iterator[tuple[Calibration, Evidence]]:
-    """Yields each pair of classes that this run is evidence for, with the evidence including it.
-
-    The pairs come in one fixed order, since their rows are locked.
-    """
-    names, own = ballots.list_tensor_names(job), sketch_packing.decode_sketch(answer.sketch)
-    for other in trusted_runs.list_comparable_runs(work, run):
-        row = calibrations.lock_calibration(
-            work, run.family, sort_classes(run.determinism_class, other.determinism_class), now
-        )
-        if row.state != CalibrationState.REFUSED:
-            apart = compute_deviations(own, sketch_packing.unpack_sketch(other.sketch or b"", names))
-            yield row, calibrations.build_evidence(row).and_run(apart)

@@ -12,7 +12,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.features.tolerance import Evidence
-from gradmarket.market.job import Publication
 from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
 from gradmarket.market.terms import CalibrationState
 from graphdoc.encoding import canonical
@@ -82,10 +81,10 @@ def store_evidence(work: Work, row: Calibration, evidence: Evidence, now: float)
 
 def family_of(job: Job) -> str:
     """Returns the family of a published job."""
-    return _FAMILIES.get(job.spec_digest, lambda: _compute_family(jobs.load_publication(job)))
-
-
-def _compute_family(publication: Publication) -> str:
+    known = _FAMILIES.peek(job.spec_digest)
+    if known is not None:
+        return known
+    publication = jobs.load_publication(job)
     spec = publication.spec
     alike = {
         "document": publication.document,
@@ -94,4 +93,7 @@ def _compute_family(publication: Publication) -> str:
         "precision": spec.precision,
         "codec": spec.uplink.codec,
     }
-    return f"blake3:{blake3(canonical(alike)).hexdigest()}"
+    family = f"blake3:{blake3(canonical(alike)).hexdigest()}"
+    if job.spec_digest is not None:
+        _FAMILIES.remember(job.spec_digest, family)
+    return family

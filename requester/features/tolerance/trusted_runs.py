@@ -129,16 +129,12 @@ def list_compared_tasks(reader: RowReader, family: str, classes: Classes, most: 
         first.ended_at.is_not(None),
         second.ended_at.is_not(None),
     )
-    newest = (
-        of_pair.join(Task, Task.id == first.task_id).join(Job, Job.id == Task.job_id).where(_build_final_condition())
+    # no task of its round will be done again
+    closed = exists().where(
+        Round.job_id == Task.job_id, Round.number == Task.merge_round, Round.state == RoundState.CLOSED
     )
+    ahead = or_(Job.rewind_to.is_(None), Task.merge_round < Job.rewind_to)
+    final = or_(Job.ended_at.is_not(None), and_(Task.state == TaskState.FINAL, closed, ahead))
+    newest = of_pair.join(Task, Task.id == first.task_id).join(Job, Job.id == Task.job_id).where(final)
     newest = newest.order_by(first.created_at.desc(), first.task_id).limit(most)
     return [(task, one or "", other or "") for task, one, other in reader.session.execute(newest)]
-
-
-def _build_final_condition() -> ColumnElement[bool]:
-    """Condition on a task and its job: no task of its round will be done again."""
-    merged = Round.job_id == Task.job_id, Round.number == Task.merge_round
-    closed = exists().where(*merged, Round.state == RoundState.CLOSED)
-    ahead = or_(Job.rewind_to.is_(None), Task.merge_round < Job.rewind_to)
-    return or_(Job.ended_at.is_not(None), and_(Task.state == TaskState.FINAL, closed, ahead))

@@ -21,7 +21,7 @@ from requester.api.auth_routes import Here, Submitter
 from requester.api.idempotency import Key, done
 from requester.api.job_routes import STEER, JobPath, amount_of, job_or_404, load_job_view, lock_own_job
 from requester.chain import funding, sender
-from requester.chain.chain_context import ChainContext, ToSign, TransactionKind
+from requester.chain.chain_context import ChainContext, TransactionKind
 from requester.context import Context
 from requester.feature import Feature
 from requester.moves.admission import lay_out
@@ -74,23 +74,23 @@ def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, 
         with context.reading() as reader:
             row = job_or_404(reader, job_id)
         to_sign = context.chain_worker.to_sign(row)
-    return Funded(**answer.body, to_sign=[_view_to_sign(transaction) for transaction in to_sign])
+    views = [
+        ToSignView(
+            purpose=one.purpose,
+            chain_id=one.chain_id,
+            owner=one.owner,
+            to=one.call.to or "",
+            data="0x" + one.call.data.hex(),
+            value="0",
+        )
+        for one in to_sign
+    ]
+    return Funded(**answer.body, to_sign=views)
 
 
 def _compute_units(job: Job, amount: Amount) -> Units:
     most = payment.MAX_UNITS - job.budget
     return payment.in_units("amount", amount, Amount(int(job.unit)), most)
-
-
-def _view_to_sign(row: ToSign) -> ToSignView:
-    return ToSignView(
-        purpose=row.purpose,
-        chain_id=row.chain_id,
-        owner=row.owner,
-        to=row.call.to or "",
-        data="0x" + row.call.data.hex(),
-        value="0",
-    )
 
 
 def resume_funded_job(context: Context, work: Work, job: Job) -> None:
@@ -111,19 +111,18 @@ def top_up_jobs(chain: ChainContext) -> bool:
             for job in reader.session.scalars(raised)
             if not sender.under_way(reader, TransactionKind.TOP_UP, job.id)
         ]
-    return sum(_top_up(chain, job) for job in jobs) > 0
-
-
-def _top_up(chain: ChainContext, job: Job) -> bool:
-    added = Units(job.budget - job.deposited)
-    deposit = Amount(added * int(job.unit))
-    if not funding.has_money(chain, deposit):
-        return False
-    if chain.ledger.allowance(chain.sender) < deposit:
-        return funding.post_approval(chain)
-    return funding.post_call(
-        chain, job.id, TransactionKind.TOP_UP, calls.top_up(chain.market, job.chain_job or 0, added)
-    )
+    posted = False
+    for job in jobs:
+        added = Units(job.budget - job.deposited)
+        deposit = Amount(added * int(job.unit))
+        if not funding.has_money(chain, deposit):
+            continue
+        if chain.ledger.allowance(chain.sender) < deposit:
+            posted |= funding.post_approval(chain)
+        else:
+            call = calls.top_up(chain.market, job.chain_job or 0, added)
+            posted |= funding.post_call(chain, job.id, TransactionKind.TOP_UP, call)
+    return posted
 
 
 class TopUpsFeature(Feature):

@@ -8,19 +8,16 @@ The stage of a case is read from the chain each time, as for stakes (requester.f
     closed  recorded, and a bond that came back is withdrawn from the stake
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 from contracts import calls, stakes
-from contracts.stakes import CaseStage, OnChainCase
+from contracts.stakes import CaseStage
 from gradmarket.market.features.vesting import PayLock
-from gradmarket.market.terms import AccusationState, Address, Units
+from gradmarket.market.terms import AccusationState, Units
 from requester.chain import sender
 from requester.chain.chain_context import ChainContext, TransactionKind
 from requester.features.stakes import accusations
-from requester.features.stakes.accusations import Accusation
 from requester.features.stakes.accusing import end_case, post_transaction, post_with_bond, store_case_state
-from requester.store.tables import Job
 
 RULED_ON: Final = AccusationState.CONTESTED
 """The state of a case that only validators decide: the same as of a contested case of a stake."""
@@ -32,14 +29,16 @@ def advance_vest_accusations(chain: ChainContext) -> bool:
         waiting = accusations.open_ones(reader, lambda spec: spec.vesting is not None)
     cases = [stakes.case(chain.ledger, row.case) for _, row in waiting]
     under_way = [case for case in cases if case.stage == CaseStage.VESTED]
-    seen = zip(waiting, cases, strict=True)
-    return sum(_advance_vest_accusation(chain, job, row, case, under_way) for (job, row), case in seen) > 0
-
-
-def _advance_vest_accusation(
-    chain: ChainContext, job: Job, row: Accusation, case: OnChainCase, under_way: Sequence[OnChainCase]
-) -> bool:
-    if case.stage == CaseStage.NONE:
+    moved = False
+    for (job, row), case in zip(waiting, cases, strict=True):
+        if case.stage == CaseStage.CLOSED:
+            moved |= end_case(chain, job, row, case)
+            continue
+        if case.stage != CaseStage.NONE:
+            moved |= store_case_state(chain, row, RULED_ON, case)
+            if chain.ledger.block().time > case.until:
+                moved |= post_transaction(chain, job, TransactionKind.CLOSE, calls.close_case(chain.market, row.case))
+            continue
         mine = [one.amount for one in under_way if (one.job, one.worker) == (job.chain_job, row.worker)]
         accused = Units(sum(mine) // int(job.unit))
         chain_job, now = job.chain_job or 0, chain.ledger.next_time()
@@ -47,26 +46,16 @@ def _advance_vest_accusation(
             failed = accusations.was_acquitted(reader, job.id, row.worker)
             posted = failed and sender.under_way(reader, TransactionKind.ACCUSE, job.id)
         if posted:  # its case may be this one's: once it is mined, the bond is looked after
-            return False
+            continue
         if failed:
-            return store_case_state(chain, row, AccusationState.VOID, None)
-        lock, claim_until = _fetch_lock(chain, chain_job, row.worker)
+            moved |= store_case_state(chain, row, AccusationState.VOID, None)
+            continue
+        onchain, account = chain.ledger.job(chain_job), chain.ledger.account(chain_job, row.worker)
+        lock = PayLock(account.unpaid, account.credited_at, onchain.vest, onchain.vest_window)
         amount = lock.choose_accused(accused, now)
         if amount > 0:
             call = calls.accuse_vested(chain.market, chain_job, row.worker, amount, row.event)
-            return post_with_bond(chain, job, call)
-        if now > max(claim_until, lock.until):
-            return store_case_state(chain, row, AccusationState.VOID, None)
-        return False
-    if case.stage == CaseStage.CLOSED:
-        return end_case(chain, job, row, case)
-    moved = store_case_state(chain, row, RULED_ON, case)
-    if chain.ledger.block().time > case.until:
-        moved |= post_transaction(chain, job, TransactionKind.CLOSE, calls.close_case(chain.market, row.case))
+            moved |= post_with_bond(chain, job, call)
+        elif now > max(onchain.claim_until, lock.until):
+            moved |= store_case_state(chain, row, AccusationState.VOID, None)
     return moved
-
-
-def _fetch_lock(chain: ChainContext, chain_job: int, worker: Address) -> tuple[PayLock, int]:
-    """Returns the worker's lock, and when the job's claims end."""
-    job, account = chain.ledger.job(chain_job), chain.ledger.account(chain_job, worker)
-    return PayLock(account.unpaid, account.credited_at, job.vest, job.vest_window), job.claim_until

@@ -13,7 +13,6 @@ from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.features.windows import window_states
 from requester.features.windows.window_draws import needs_state
-from requester.features.windows.window_states import WindowState
 from requester.moves import blob_cleanup
 from requester.store import jobs
 from requester.store.facts import layout_of
@@ -42,12 +41,17 @@ def list_asked_states(context: Context, worker: Address) -> StatesAsked:
     now = context.clock()
     with context.reading() as reader:
         rows = [(row, reader.get_one(Task, row.task_id).job_id) for row in window_states.asked_of(reader, worker, now)]
-    return StatesAsked(states=tuple(_build_state_request(row, job, row.until - now) for row, job in rows))
-
-
-def _build_state_request(row: WindowState, job: str, seconds: float) -> StateRequest:
-    replica = ReplicaId(row.replica)
-    return StateRequest(replica=replica, job=JobId(job), number=row.number, digest=row.digest, seconds=seconds)
+    states = (
+        StateRequest(
+            replica=ReplicaId(row.replica),
+            job=JobId(job),
+            number=row.number,
+            digest=row.digest,
+            seconds=row.until - now,
+        )
+        for row, job in rows
+    )
+    return StatesAsked(states=tuple(states))
 
 
 def load_wanted_state(context: Context, worker: Address, digest: Digest) -> WantedState:
