@@ -363,13 +363,13 @@ def _record_hearing(work: Work, task: Task, row: TaskHearing, ruling: SignedRuli
 
 
 def record_panel_hearings(work: Work, task: Task, now: float) -> None:
-    """Records the hearings of the task's panels that no event tells of yet, once its audit is over."""
+    """Records the hearings of the task's panels that have no event yet, once its audit is over."""
     ended = [row for row in hearing_rows.list_hearings(work, task.id) if row.ruling is not None]
     of_panels = [row for row in ended if row.run is not None]
     if of_panels:
         events = select(JobEvent).where(JobEvent.job_id == task.job_id, JobEvent.kind == "heard")
-        told = sum(event.body["task"] == task.id for event in work.session.scalars(events))
-        for row in of_panels[told - (len(ended) - len(of_panels)) :]:
+        recorded = sum(event.body["task"] == task.id for event in work.session.scalars(events))
+        for row in of_panels[recorded - (len(ended) - len(of_panels)) :]:
             _record_hearing(work, task, row, SignedRuling.model_validate(row.ruling), now)
 
 

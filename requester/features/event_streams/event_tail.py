@@ -145,10 +145,10 @@ class EventTails:
     def _load_events(self, job_id: str, last: int) -> tuple[list[TailItem], bool]:
         with self._context.reading() as reader:
             rows = load_events_after(reader, job_id, last, AT_ONCE)
-            told = ((number, kind, json.dumps({**body, "at": format_time(at)})) for number, kind, body, at in rows)
+            encoded = ((number, kind, json.dumps({**body, "at": format_time(at)})) for number, kind, body, at in rows)
             batch = [
                 TailItem(number, ServerSentEvent(data, event=kind, id=str(number)).encode())
-                for number, kind, data in told
+                for number, kind, data in encoded
             ]
             over = has_ended(reader, job_id) and len(batch) < AT_ONCE
         return batch, over

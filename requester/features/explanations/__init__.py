@@ -1,4 +1,4 @@
-"""Explanations: why a job makes no progress, who decides about its answers, and why a worker gets no lease."""
+"""Explanations: why a job makes no progress, which parties decide about its answers, why a worker gets no lease."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -199,7 +199,7 @@ def _describe_bounded_vote(reader: RowReader, job: Job, now: float) -> str:
 
 
 def describe_checks(reader: RowReader, job: Job, now: float) -> str:
-    """Returns who decides about the job's answers just now, where that depends on an auditor, and whose pay waits."""
+    """Describes which parties decide about the job's answers, where that depends on an auditor, and pay that waits."""
     spec = jobs.load_spec(job)
     if spec.verifier.scored:
         gradients, owed = count_waiting(reader, job.id)
@@ -235,7 +235,7 @@ def _describe_judge(reader: RowReader, job: Job, now: float) -> str:
 
 
 def describe_locked_money(reader: RowReader, job: Job, alive: Sequence[Worker]) -> str:
-    """Returns who holds the money that a further reservation lacks; empty where it lacks none.
+    """Describes the holders of the money that a further reservation lacks; empty where it lacks none.
 
     Absent workers, where the escrow has no free gradient left; or newcomers that left their places unanswered, where
     these hold all that newcomers may.

@@ -73,7 +73,7 @@ log = structlog.get_logger("gradmarket.parts")
 def part_of(error: object) -> str | None:
     """Returns the part whose failure the error is."""
     if isinstance(error, OperationalError | InterfaceError):
-        # the driver's code tells the database's state; SQLite has the same class for a statement that is wrong
+        # the driver's code is of the database's state; SQLite has the same class for a statement that is wrong
         code = getattr(error.orig, "sqlite_errorcode", None)
         state = getattr(error.orig, "sqlstate", None) or "08"
         if state[:2] in POSTGRES_OUT if code is None else code & 0xFF in SQLITE_OUT:
@@ -91,8 +91,8 @@ def drop_repeated_trouble(_logger: WrappedLogger, _method: str, line: EventDict)
         raise structlog.DropEvent
     fields = {name: value for name, value in line.items() if name != "exc_info"}
     text = " ".join(str(getattr(error, "orig", None) or error).split())
-    told = line.get("error") or f"{type(error).__name__}: {text}"[:LONGEST]
-    return {**fields, "part": part, "error": told, "next": "one line when it is back"}
+    words = line.get("error") or f"{type(error).__name__}: {text}"[:LONGEST]
+    return {**fields, "part": part, "error": words, "next": "one line when it is back"}
 
 
 LIBRARIES: Final = {"celery.worker.consumer.consumer": BROKER}

@@ -66,8 +66,8 @@ async def aggregate(
         files.close()
         end = context.clock() + wait_s
         while (left := end - context.clock()) > 0 and not context.notifier.closing:
-            tells = reply.keys or reply.shares or reply.survivors or reply.unmask or reply.summed
-            if tells or (reply.step and reply.attempt != attempt):  # the holder can act on it
+            content = reply.keys or reply.shares or reply.survivors or reply.unmask or reply.summed
+            if content or (reply.step and reply.attempt != attempt):  # the holder can act on it
                 break
             await rung_within(notified, min(left, LOOK_S))
             notified.clear()

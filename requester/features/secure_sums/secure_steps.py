@@ -6,7 +6,7 @@ round without an obtainable sum begins anew as long as no holder has received th
 that: each signs one set a round. It then waits for the survivors, and pauses the job where none of them may answer.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -28,6 +28,7 @@ from gradmarket.market.features.secure_sums.sum_messages import (
 from gradmarket.market.gradient.codecs import fp32
 from gradmarket.market.gradient.payload import encode_payload, unflatten_vector
 from gradmarket.market.terms import Digest, JobState, RoundState
+from gradmarket.market.wire import Wire
 from requester.context import Context
 from requester.features.secure_sums import sum_rows
 from requester.features.secure_sums.secure_tables import SecureSum
@@ -69,10 +70,10 @@ def end_step(context: Context, job_id: str, sum_id: str) -> None:
     """Ends the open step if its time has come; begins the sum anew where it cannot be computed any more."""
     with context.begin() as work:
         job, row = lock_row(work, Job, job_id), lock_row(work, SecureSum, sum_id)
-        if job.state != JobState.RUNNING or row.step not in _ENDS:
+        if job.state != JobState.RUNNING or row.step >= SUMMED - 1:
             return
         try:
-            left = _ENDS[row.step](context, work, job, row)
+            left = _end_open_step(context, work, job, row)
         except Refused as refused:
             if row.step > MASKED:
                 _await_answers(context, work, job, row, str(refused))
@@ -95,62 +96,41 @@ def end_step(context: Context, job_id: str, sum_id: str) -> None:
     blob_cleanup.drop_unneeded(context, job_id)
 
 
-def _open_next_step(context: Context, job: Job, row: SecureSum, expected: int) -> None:
-    """Opens the next step, which expects messages of this number of holders."""
-    deadlines = jobs.load_spec(job).deadlines
-    row.step += 1
-    row.expected = expected
-    row.due_at = context.clock() + (deadlines.upload_s if row.step == MASKED else deadlines.wave_s)
+def _end_open_step(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
+    """Ends the open step, and opens the next one for as many holders; returns when to look again where others may
+    still come.
 
-
-def _end_keys_step(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
-    """Ends step 1; returns when to look again where others may still come."""
-    members, now, spec = sum_rows.build_current_attempt(job, row), context.clock(), jobs.load_spec(job)
-    keys = sum_rows.parse_messages(work, row, row.step, HolderKeysMessage)
-    if len(keys) < members.plan.least:
-        return now + spec.deadlines.wave_s
-    if len(keys) < row.expected and sum_rows.missing_leases(work, row, members.holders, now):
-        return now + context.settings.sweep_s
-    replies = collector.neighbour_keys(members, keys)
-    row.key_list = key_list(members, keys)
-    sum_rows.store_replies(
-        work, row, {number: one.model_copy(update={"key_list": b""}) for number, one in replies.items()}
-    )
-    _open_next_step(context, job, row, len(keys))
-    return None
-
-
-def _end_shares_step(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
-    members = sum_rows.build_current_attempt(job, row)
-    shares = sum_rows.parse_messages(work, row, row.step, SharesMessage)
-    row.sharers, replies = collector.shares_for_holders(members, shares)
+    Raises Refused where the remaining holders cannot give the sum.
+    """
+    members, now, deadlines = sum_rows.build_current_attempt(job, row), context.clock(), jobs.load_spec(job).deadlines
+    replies: Mapping[int, Wire]
+    if row.step == 1:
+        keys = sum_rows.parse_messages(work, row, row.step, HolderKeysMessage)
+        if len(keys) < members.plan.least:
+            return now + deadlines.wave_s
+        if len(keys) < row.expected and sum_rows.missing_leases(work, row, members.holders, now):
+            return now + context.settings.sweep_s
+        neighbours = collector.neighbour_keys(members, keys)
+        replies = {number: one.model_copy(update={"key_list": b""}) for number, one in neighbours.items()}
+        row.key_list, count = key_list(members, keys), len(keys)
+    elif row.step == 2:
+        shares = sum_rows.parse_messages(work, row, row.step, SharesMessage)
+        row.sharers, replies = collector.shares_for_holders(members, shares)
+        count = len(shares)
+    elif row.step == MASKED:
+        found = sum_rows.list_messages(work, row, row.step)
+        row.survivors = collector.pack_survivors(members, row.sharers or b"", [one.holder for one in found])
+        proposed = SurvivorsProposed(survivors=row.survivors)
+        replies, count = {one.holder: proposed for one in found}, len(found)
+    else:
+        signatures = sum_rows.parse_messages(work, row, row.step, SurvivorsSigned)
+        masked = sum_rows.parse_messages(work, row, MASKED, MaskedMessage)
+        replies = collector.unmask_requests(members, row.survivors or b"", signatures, masked)
+        count = len(signatures)
     sum_rows.store_replies(work, row, replies)
-    _open_next_step(context, job, row, len(shares))
+    row.step, row.expected = row.step + 1, count
+    row.due_at = context.clock() + (deadlines.upload_s if row.step == MASKED else deadlines.wave_s)
     return None
-
-
-def _end_masks_step(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
-    members, found = sum_rows.build_current_attempt(job, row), sum_rows.list_messages(work, row, row.step)
-    row.survivors = collector.pack_survivors(members, row.sharers or b"", [one.holder for one in found])
-    proposed = SurvivorsProposed(survivors=row.survivors)
-    sum_rows.store_replies(work, row, {one.holder: proposed for one in found})
-    _open_next_step(context, job, row, len(found))
-    return None
-
-
-def _end_signatures_step(context: Context, work: Work, job: Job, row: SecureSum) -> float | None:
-    members = sum_rows.build_current_attempt(job, row)
-    signatures = sum_rows.parse_messages(work, row, row.step, SurvivorsSigned)
-    masked = sum_rows.parse_messages(work, row, MASKED, MaskedMessage)
-    sum_rows.store_replies(work, row, collector.unmask_requests(members, row.survivors or b"", signatures, masked))
-    _open_next_step(context, job, row, len(signatures))
-    return None
-
-
-_ENDS: Final[Mapping[int, Callable[[Context, Work, Job, SecureSum], float | None]]] = {
-    1: _end_keys_step, 2: _end_shares_step, 3: _end_masks_step, 4: _end_signatures_step
-}  # fmt: skip
-"""The function that ends each step: raises Refused where the remaining holders cannot give the sum."""
 
 
 def _pause_job(work: Work, job: Job, reason: str, now: float) -> None:

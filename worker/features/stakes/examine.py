@@ -47,7 +47,7 @@ from worker.wallet import Wallet
 
 
 class HeardCase(DeferredModel):
-    """What `wallet dispute judge --to` writes: two answers to an offer, and the referee's ruling on them."""
+    """The file that `wallet dispute judge --to` writes: two answers to an offer, and the referee's ruling on them."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
     offer: HashField

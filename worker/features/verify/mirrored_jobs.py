@@ -35,7 +35,7 @@ from worker.protocol.records import ReplicaRecord
 @dataclass(frozen=True)
 class MirroredJob:
     """`facts`: the proven and the unproven facts of the mirrors, in words; `findings`: the requester's faults;
-    `unproven`: what the mirror's own evidence does not show, in words."""
+    `unproven`: the facts that the mirror's own evidence does not show, in words."""
 
     facts: Sequence[str]
     findings: Sequence[Finding]

@@ -46,7 +46,7 @@ class ReceiptCheck:
     _shown: dict[Hash, PublishedEvidence | ServiceProblem | None] = field(default_factory=dict)
 
     def read_evidence(self) -> None:
-        """Reads what is shown now of each receipt's task. Raises ServiceUnreachable."""
+        """Reads the evidence that is shown now of each receipt's task. Raises ServiceUnreachable."""
         self.over = self.market.job(self.account.job).state in ENDED
         self._shown = {offer: self._fetch_evidence(own[0]) for offer, own in group_receipts(self.receipts).items()}
 
@@ -68,7 +68,7 @@ class ReceiptCheck:
                 self.unproven.append(f"what became of its answers about task {own[0].task}: {problem}")
 
     def _fetch_evidence(self, kept: KeptReceipt) -> PublishedEvidence | ServiceProblem | None:
-        """Returns what is shown of the receipt's task; None where the market has no such task."""
+        """Returns the evidence that is shown of the receipt's task; None where the market has no such task."""
         try:
             return self.market.task(self.account.job, kept.task)
         except ServiceProblem as problem:

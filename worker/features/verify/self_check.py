@@ -73,7 +73,7 @@ class SelfCheck:
     mirrors: Sequence[str] = ()
     clock: Callable[[], float] = time.time
     unproven: list[str] = field(default_factory=list)
-    """After a run: what could not be held against anything, in words."""
+    """After a run: the claims that could not be held against anything, in words."""
 
     def run(self) -> bool:
         """Verifies every job in the folder's accounts and logs each finding; returns whether all is read and right.
