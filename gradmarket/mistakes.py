@@ -130,8 +130,14 @@ def describe_error(error: BaseException, command: str) -> Mistake:
     if type(error).__module__.startswith("sqlalchemy."):  # imported only where there is a database
         message = _one_line(getattr(error, "orig", None) or error)
         return Mistake(f"the database: {message}", DISK if any(words in message for words in FULL) else DATABASE, kind)
-    if isinstance(error, ModuleNotFoundError) and (missing := _describe_missing(error, command)) is not None:
-        return missing
+    if isinstance(error, ModuleNotFoundError):
+        if feature := find_absent_feature(error):
+            message = f"`{command}` needs the feature {feature}, which this installation was built without"
+            return Mistake(message, "install a release of gradmarket: it has every feature", kind)
+        name = error.name or "gradmarket"
+        if name.partition(".")[0] not in OURS:  # a module of ours that is in no feature should be there
+            fix = f"pip install 'gradmarket[{EXTRAS.get(_group_of(command), 'service')}]'"
+            return Mistake(f"`{command}` needs {name}, which is not installed", fix, kind)
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename is not None else ""
         return Mistake(
@@ -154,18 +160,6 @@ def _find_status_remedy(problem: ServiceProblem, command: str) -> str:
     if problem.status == 409 and problem.remedy and not problem.remedy.startswith(ANY_STATE):
         return ""
     return STATUSES.get(problem.status, "")
-
-
-def _describe_missing(error: ModuleNotFoundError, command: str) -> Mistake | None:
-    """Returns None for a module of ours that is in no feature: it should be there."""
-    kind, name = type(error).__name__, error.name or "gradmarket"
-    if feature := find_absent_feature(error):
-        message = f"`{command}` needs the feature {feature}, which this installation was built without"
-        return Mistake(message, "install a release of gradmarket: it has every feature", kind)
-    if name.partition(".")[0] in OURS:
-        return None
-    extra = EXTRAS.get(_group_of(command), "service")
-    return Mistake(f"`{command}` needs {name}, which is not installed", f"pip install 'gradmarket[{extra}]'", kind)
 
 
 def find_absent_feature(error: ModuleNotFoundError) -> str:

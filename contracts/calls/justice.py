@@ -13,7 +13,7 @@ from gradmarket.market.terms import Address, Amount, Hash, Units
 
 
 def accuse(market: Address, job: int, worker: Address, amount: Amount, event_digest: Hash) -> Call:
-    """Opens a case, identified by `case_id`; sent by the requester, who pays the job's bond."""
+    """Opens a case, identified by `case_id`; sent by the requester, which pays the job's bond."""
     return to_market(market, "accuse", job, worker, amount, event_digest)
 
 

@@ -61,7 +61,18 @@ def audit(
     _check_places(market, rpc, mirror or ())
     if report is not None:
         check_writable(report)
-    loaded = [_read_receipts(path) for path in receipts or ()]
+    loaded = list[LoadedReceipts]()
+    for path in receipts or ():
+        remedy = "name a file of a side's `receipts` folder"
+        if not path.is_file():
+            raise Refused(f"{path} is a folder" if path.is_dir() else f"{path} is not there", remedy)
+        each = load_receipts(path)
+        if not each.receipts and not each.seals:
+            raise Refused(f"{path} has no receipts", remedy)
+        if each.unread:
+            lines = describe_count(each.unread, "lines")
+            echo_text(f"{path}: {lines} cannot be read, and nothing is known of them", err=True)
+        loaded.append(each)
     kept = tuple(one for each in loaded for one in each.receipts)
     seals = tuple(one for each in loaded for one in each.seals)
     plan = AuditPlan(market, job, folder, rpc, sample, whole, device, threads, tuple(mirror or ()), claims, kept, seals)
@@ -101,20 +112,6 @@ def archive(
         print_json(report)
     else:
         echo_text(f"{report['archive']}: {describe_count(len(done.record.evidence), 'tasks')} of job {job}; {digest}")
-
-
-def _read_receipts(path: Path) -> LoadedReceipts:
-    """Raises Refused for a file without any."""
-    remedy = "name a file of a side's `receipts` folder"
-    if not path.is_file():
-        raise Refused(f"{path} is a folder" if path.is_dir() else f"{path} is not there", remedy)
-    loaded = load_receipts(path)
-    if not loaded.receipts and not loaded.seals:
-        raise Refused(f"{path} has no receipts", remedy)
-    if loaded.unread:
-        lines = describe_count(loaded.unread, "lines")
-        echo_text(f"{path}: {lines} cannot be read, and nothing is known of them", err=True)
-    return loaded
 
 
 def _check_places(market: str, rpc: str | None, mirrors: Sequence[str] = ()) -> None:

@@ -70,7 +70,13 @@ def run(
     _check_option("--device", device_name, device)
     for origin in reach or ():
         _check_option("--reach", server_origin, origin)
-    endpoint = find_endpoint(market, token or _read_token(token_file), data)
+    if token_file is not None and not token:
+        try:
+            token = token_file.read_text().splitlines()[0].strip()
+        except (OSError, UnicodeError, IndexError) as error:
+            fix = "name a file whose first line is an API token"
+            raise Refused(f"--token-file {token_file}: {error}", fix) from error
+    endpoint = find_endpoint(market, token, data)
     folder, reached = cache or data_folder(data) / "auditor", frozenset(reach or ())
     machine = Machine(folder, device, threads, max_memory, max_disk, reach=reached)
     name = name or f"{socket.gethostname()} {device}"
@@ -101,15 +107,6 @@ def _end_with_parent() -> None:
     while os.read(sys.stdin.fileno(), 1):
         pass
     os._exit(0)
-
-
-def _read_token(file: Path | None) -> str | None:
-    if file is None:
-        return None
-    try:
-        return file.read_text().splitlines()[0].strip()
-    except (OSError, UnicodeError, IndexError) as error:
-        raise Refused(f"--token-file {file}: {error}", "name a file whose first line is an API token") from error
 
 
 def _check_option(option: str, rule: Callable[[str], str], given: str) -> None:

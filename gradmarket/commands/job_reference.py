@@ -76,39 +76,30 @@ def build_job_reference() -> str:
         f"\n### {name}\n\n{_format_description(part)}{_format_fields_table(part)}"
         for name, part in whole["$defs"].items()
     ]
-    parts += [_format_plugins(title, package, use) for title, (package, use) in PLUGINS.items()]
+    for title, (package, use) in PLUGINS.items():
+        parts.append(f"\n## {title}\n\n{use}\n")
+        shared: Json = {}
+        for name in plugins.list_plugin_names(package):
+            module = plugins.load_plugin(package, name)
+            settings: type[BaseModel] = getattr(module, "Settings", NoSettings)
+            own, schema = parse_docstrings(settings), settings.model_json_schema()
+            fields = schema.get("properties", {}).items()
+            for field, field_schema in fields:
+                field_schema.setdefault("description", own.get(field, ""))
+            shared |= schema.get("$defs", {})
+            about = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
+            if any(field_schema["description"] for _, field_schema in fields):
+                table = _format_fields_table(schema)
+            else:  # in one line
+                taken = ", ".join(_taken(field, field_schema, needed=False) for field, field_schema in fields)
+                table = f"{taken}.\n" if taken else "It has no fields.\n"
+            parts.append(f"\n### `{name}`\n\n{about} {_format_description(schema)}{table}".replace("  ", " "))
+        parts += [
+            f"\n### {name}\n\n{_format_description(part)}{_format_fields_table(part)}"
+            for name, part in sorted(shared.items())
+        ]
     parts += [METRICS, *(f"- `{name}`: {meaning}\n" for name, meaning in metric_names.READY.items())]
     return HEAD + "".join(parts)
-
-
-def _format_plugins(title: str, package: str, use: str) -> str:
-    modules = {name: plugins.load_plugin(package, name) for name in plugins.list_plugin_names(package)}
-    parts: Json = {}
-    found = ""
-    for name, module in modules.items():
-        schema = _build_plugin_schema(module)
-        parts |= schema.get("$defs", {})
-        about = " ".join((module.__doc__ or "").partition("\n\n")[0].split())
-        fields = schema.get("properties", {}).items()
-        if any(field_schema.get("description") for _, field_schema in fields):
-            settings = _format_fields_table(schema)
-        else:  # in one line
-            taken = ", ".join(_taken(field, field_schema, needed=False) for field, field_schema in fields)
-            settings = f"{taken}.\n" if taken else "It has no fields.\n"
-        found += f"\n### `{name}`\n\n{about} {_format_description(schema)}{settings}".replace("  ", " ")
-    shared = "".join(
-        f"\n### {name}\n\n{_format_description(part)}{_format_fields_table(part)}"
-        for name, part in sorted(parts.items())
-    )
-    return f"\n## {title}\n\n{use}\n{found}{shared}"
-
-
-def _build_plugin_schema(module: Any) -> Json:
-    settings: type[BaseModel] = getattr(module, "Settings", NoSettings)
-    own, schema = parse_docstrings(settings), settings.model_json_schema()
-    for field, field_schema in schema.get("properties", {}).items():
-        field_schema.setdefault("description", own.get(field, ""))
-    return schema
 
 
 def _format_description(schema: Json) -> str:

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
 from gradmarket.commands.edge import JsonOption, print_json
@@ -50,10 +49,22 @@ def build_settings_page() -> str:
 def list_setting_rows(kind: type[BaseSettings]) -> Iterator[dict[str, str]]:
     prefix, meanings = kind.model_config["env_prefix"], parse_docstrings(kind)
     for name, field in kind.model_fields.items():
+        found = {sign: getattr(bound, sign) for bound in field.metadata for sign in SIGNS if hasattr(bound, sign)}
+        bounds = [f"{SIGNS[sign]} {value}" for sign, value in found.items()]
+        lower, upper = (next((sign for sign in signs if sign in found), "") for signs in (("ge", "gt"), ("le", "lt")))
+        if lower and upper:
+            bounds = [f"{'[' if lower == 'ge' else '('}{found[lower]}, {found[upper]}{']' if upper == 'le' else ')'}"]
+        default = f"`{field.default}`"
+        if field.default is None or field.default == frozenset():
+            default = ""
+        elif isinstance(field.default, frozenset):
+            default = f"`{json.dumps(sorted(map(str, field.default)))}`"
+        elif isinstance(field.default, Path) and field.default.is_relative_to(Path.home()):
+            default = f"`~/{field.default.relative_to(Path.home())}`"
         yield {
             "name": f"{prefix}{name}".upper(),
-            "kind": ", ".join([_describe_kind(field.annotation), *_list_bounds(field)]),
-            "default": _format_default(field.default),
+            "kind": ", ".join([_describe_kind(field.annotation), *bounds]),
+            "default": default,
             "meaning": meanings.get(name, ""),
         }
 
@@ -71,26 +82,6 @@ def _describe_kind(annotation: Any) -> str:
     names = {"SecretStr": "secret", "HttpUrl": "address", "IPvAnyNetwork": "network", "str": "text"}
     name = getattr(annotation, "__name__", str(annotation))
     return names.get(name, name.lower())
-
-
-def _list_bounds(field: FieldInfo) -> Iterator[str]:
-    """Yields the field's interval, or its one bound."""
-    found = {name: getattr(bound, name) for bound in field.metadata for name in SIGNS if hasattr(bound, name)}
-    lower, upper = (next((name for name in names if name in found), "") for names in (("ge", "gt"), ("le", "lt")))
-    if lower and upper:
-        yield f"{'[' if lower == 'ge' else '('}{found[lower]}, {found[upper]}{']' if upper == 'le' else ')'}"
-    else:
-        yield from (f"{SIGNS[name]} {value}" for name, value in found.items())
-
-
-def _format_default(value: Any) -> str:
-    if value is None or value == frozenset():
-        return ""
-    if isinstance(value, frozenset):
-        return f"`{json.dumps(sorted(map(str, value)))}`"
-    if isinstance(value, Path) and value.is_relative_to(Path.home()):
-        return f"`~/{value.relative_to(Path.home())}`"
-    return f"`{value}`"
 
 
 ERRORS_HEAD: Final = """# Errors

@@ -66,22 +66,18 @@ class ScoredForecast:
 def compute_scored_forecast(spec: JobSpec) -> ScoredForecast:
     """Plays a long job with its first MOST_ROUNDS rounds only, in which early noise weighs more."""
     rounds = min(spec.rounds, MOST_ROUNDS)
-    return ScoredForecast(rounds, SEEDS, tuple(_build_row(spec, rounds, honest) for honest in HONEST_SHARES))
-
-
-def _build_row(spec: JobSpec, rounds: int, honest: float) -> ScoredRow:
-    weights = {passes: compute_score_weight(passes, honest) for passes in (True, False)}
-
-    def expect(share: float) -> float:
-        return share * weights[True] + (1.0 - share) * weights[False]
-
-    return ScoredRow(
-        honest=honest,
-        noise=Interval.of([play_noise(spec, rounds, honest, seed) for seed in range(SEEDS)]),
-        until_convicted=CONVICTS / expect(BLIND),
-        until_cleared=CLEARS / expect(honest),
-        noise_paid=max(_compute_paid(answers, honest) for answers in range(1, FEW + 1)),
-    )
+    rows = list[ScoredRow]()
+    for honest in HONEST_SHARES:
+        passed, failed = (compute_score_weight(passes, honest) for passes in (True, False))
+        row = ScoredRow(
+            honest=honest,
+            noise=Interval.of([play_noise(spec, rounds, honest, seed) for seed in range(SEEDS)]),
+            until_convicted=CONVICTS / (BLIND * passed + (1.0 - BLIND) * failed),
+            until_cleared=CLEARS / (honest * passed + (1.0 - honest) * failed),
+            noise_paid=max(_compute_paid(answers, honest) for answers in range(1, FEW + 1)),
+        )
+        rows.append(row)
+    return ScoredForecast(rounds, SEEDS, tuple(rows))
 
 
 def play_noise(spec: JobSpec, rounds: int, honest: float, seed: int) -> float:

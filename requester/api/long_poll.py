@@ -106,17 +106,16 @@ class Wait:
     async def wait_for_news(self, seconds: float) -> bool:
         """Waits at most `seconds` for a notification; returns whether one came."""
         if self._leaving is None:  # most polls are answered at once
-            self._leaving = asyncio.create_task(_until_gone(self._request, self._notified))
+            self._leaving = asyncio.create_task(self._watch_connection())
         notified = await rung_within(self._notified, seconds)
         self._notified.clear()
         return notified
 
+    async def _watch_connection(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+        self._notified.set()
+
     def close(self) -> None:
         if self._leaving is not None:
             self._leaving.cancel()
-
-
-async def _until_gone(request: Request, notified: asyncio.Event) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    notified.set()

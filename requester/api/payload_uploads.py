@@ -26,7 +26,6 @@ from graphdoc.encoding import Bytes
 from requester.api.auth_routes import SAME_RELEASE, Here, Worker
 from requester.api.problems import describe_problems
 from requester.api.streams import Parts, by_pieces
-from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.exchange import outbox, payload_upload, poll, upload_grant
 from requester.exchange.commitments import TooLate
@@ -231,7 +230,15 @@ async def receive_payload_rest(
     if start != framing.whole_pieces(start) or start > there:
         raise HTTPException(409, f"no piece begins at {start}: go on from {framing.whole_pieces(there)}")
     async with readers.reading(want.replica):
-        incoming = await _open_upload(context, files, want.worker, name, start)
+        tries, incoming = 0, None
+        while incoming is None:  # an earlier request that was ended may need a moment
+            try:
+                incoming = files.enter_context(context.blobs.continued(want.worker, name, start))
+            except Conflict as error:  # another process, or its end, goes on
+                tries += 1
+                if tries > TRIES:
+                    raise HTTPException(409, str(error)) from error
+                await asyncio.sleep(AGAIN_S)
         arrival, pace = build_incoming_upload(want, incoming), UploadPace(context, want, start)
 
         def take(digest: bytes, piece: Bytes) -> None:
@@ -245,19 +252,6 @@ async def receive_payload_rest(
         except Refused as error:
             raise HTTPException(400, f"{error}: {error.remedy}") from error
     return await run_in_threadpool(inspect_and_store_payload, context, want, arrival)
-
-
-async def _open_upload(context: Context, files: ExitStack, owner: Address, name: str, start: int) -> Incoming:
-    """Waits a moment for an earlier request that was ended; raises 409 while another process, or its end, goes on."""
-    tries = 0
-    while True:
-        try:
-            return files.enter_context(context.blobs.continued(owner, name, start))
-        except Conflict as error:
-            tries += 1
-            if tries > TRIES:
-                raise HTTPException(409, str(error)) from error
-        await asyncio.sleep(AGAIN_S)
 
 
 async def run_upload_cleanup(context: Context) -> None:

@@ -26,7 +26,26 @@ def open_jobs(chain: ChainContext) -> bool:
         jobs = reader.session.scalars(waiting.order_by(Job.created_at, Job.id)).all()
     if chain.elsewhere is not None:
         return sum(chain.elsewhere.advance_opening(chain, job) for job in jobs) > 0
-    return any(_open_escrow(chain, job) for job in jobs)
+    for job in jobs:
+        event = events.find_opened(chain.ledger, chain.sender, escrow.spec_digest(job))
+        deposit = Amount(job.budget * int(job.unit))
+        if event is not None:  # the chain has a job with the digest of its publication already
+            with chain.begin() as work:
+                outcomes.record_escrow_opening(work, lock_row(work, Job, job.id), event, chain.clock())
+            moved = True
+        elif not has_money(chain, deposit):
+            text = f"waits for {deposit} of {chain.ledger.deployment.token} at {chain.sender}"
+            moved = store_wait_reason(chain, job.id, text)
+        elif why := find_token_fault(chain, chain.sender):
+            moved = store_wait_reason(chain, job.id, why)
+        elif chain.ledger.allowance(chain.sender) < deposit:
+            moved = post_approval(chain)
+        else:
+            opening = calls.open_job(chain.market, compute_job_terms(chain, job))
+            moved = post_call(chain, job.id, TransactionKind.OPEN, opening)
+        if moved:
+            return True
+    return False
 
 
 def close_jobs(chain: ChainContext) -> bool:
@@ -57,25 +76,6 @@ def close_jobs(chain: ChainContext) -> bool:
             withdrawal = calls.withdraw_free(chain.market, chain_job, free)
             moved |= post_call(chain, job.id, TransactionKind.WITHDRAW, withdrawal)
     return moved
-
-
-def _open_escrow(chain: ChainContext, job: Job) -> bool:
-    """Opens the job's escrow, unless the chain already has a job with the digest of its publication."""
-    event = events.find_opened(chain.ledger, chain.sender, escrow.spec_digest(job))
-    if event is not None:
-        with chain.begin() as work:
-            outcomes.record_escrow_opening(work, lock_row(work, Job, job.id), event, chain.clock())
-        return True
-    deposit = Amount(job.budget * int(job.unit))
-    if not has_money(chain, deposit):
-        return store_wait_reason(
-            chain, job.id, f"waits for {deposit} of {chain.ledger.deployment.token} at {chain.sender}"
-        )
-    if why := find_token_fault(chain, chain.sender):
-        return store_wait_reason(chain, job.id, why)
-    if chain.ledger.allowance(chain.sender) < deposit:
-        return post_approval(chain)
-    return post_call(chain, job.id, TransactionKind.OPEN, calls.open_job(chain.market, compute_job_terms(chain, job)))
 
 
 def has_money(chain: ChainContext, deposit: Amount) -> bool:

@@ -151,8 +151,26 @@ def send_pending_transactions(chain: ChainContext) -> bool:
 def record_known_outcomes(chain: ChainContext) -> set[str]:
     """Records every outcome that is known by now; returns the jobs that were touched ("" for none in particular)."""
     consumed = chain.ledger.nonce(chain.sender)
-    finished = [row for row in _open_rows(chain) if row.nonce < consumed and _record_row_outcome(chain, row)]
-    return {row.job_id or "" for row in finished}
+    touched = set[str]()
+    for row in _open_rows(chain):
+        if row.nonce >= consumed:
+            continue
+        tried = _list_attempt_hashes(chain, row)
+        for hash_ in tried:
+            result = fetch_outcome(chain.ledger.web3, hash_, chain.policy.confirmations)
+            if not isinstance(result, Unknown):
+                break
+        else:
+            result, hash_ = Unknown(tried[0]), tried[0]
+            # given up once the node has no receipt, not even an unconfirmed one, long after the transaction was created
+            unconfirmed = (fetch_outcome(chain.ledger.web3, one) for one in tried)
+            known = any(not isinstance(outcome, Unknown) for outcome in unconfirmed)
+            if known or chain.clock() - row.created_at < chain.policy.lost_after_s:
+                continue
+        with chain.begin() as work:
+            outcomes.record_outcome(work, chain.ledger, row.id, result, hash_, chain.clock())
+        touched.add(row.job_id or "")
+    return touched
 
 
 def _store_signed_transaction(
@@ -217,25 +235,6 @@ def _store_replacement(chain: ChainContext, row: Transaction, now: float, price:
 def _encode_gas_offer(gas: int, price: Fees) -> dict[str, Any]:
     """Encodes wei as texts: JSON's numbers end at 2^53 in some databases and readers."""
     return {"gas": gas, "most": str(price.most), "tip": str(price.tip), "legacy": price.legacy}
-
-
-def _record_row_outcome(chain: ChainContext, row: Transaction) -> bool:
-    """Records the outcome of a row whose nonce is used; returns False while it is unknown or lacks confirmations."""
-    tried = _list_attempt_hashes(chain, row)
-    for hash_ in tried:
-        result = fetch_outcome(chain.ledger.web3, hash_, chain.policy.confirmations)
-        if not isinstance(result, Unknown):
-            break
-    else:
-        result, hash_ = Unknown(tried[0]), tried[0]
-        # given up once the node has no receipt, not even an unconfirmed one, long after the transaction was created
-        unconfirmed = (fetch_outcome(chain.ledger.web3, one) for one in tried)
-        known = any(not isinstance(outcome, Unknown) for outcome in unconfirmed)
-        if known or chain.clock() - row.created_at < chain.policy.lost_after_s:
-            return False
-    with chain.begin() as work:
-        outcomes.record_outcome(work, chain.ledger, row.id, result, hash_, chain.clock())
-    return True
 
 
 def _list_attempt_hashes(chain: ChainContext, row: Transaction) -> list[str]:

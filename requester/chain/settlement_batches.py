@@ -56,7 +56,41 @@ def settle_due_batches(chain: ChainContext) -> bool:
         ]
     there = chain.ledger.next_time() if found else 0
     drafts = [batch for job, batch in found if job.claim_until is None or there <= job.claim_until]
-    return sum(_write_down(chain, draft) for draft in drafts) > 0
+    moved = False
+    for draft in drafts:
+        if draft.new:
+            draft = replace(draft, head=chain.extend_log(chain, draft.job_id))
+        groups = escrow.groups_of_batch(draft.rows, draft.head)
+        try:
+            quoted = sender.quote_call(chain, calls.settle_packed(chain.market, draft.chain_job, draft.number, groups))
+        except ContractRefused as error:
+            if error.name == "WrongBatch":  # the chain has batches that are not here
+                moved |= chain.correction.correct_batches(chain, draft.job_id)
+            else:
+                record_once(chain, draft.job_id, "settlement_refused", batch=draft.number, reason=str(error))
+            continue
+        with chain.begin() as work:
+            # one that lost its transaction, or a new one with the draft's rows
+            same = (Batch.job_id == draft.job_id, Batch.number == draft.number)
+            batch = work.session.scalar(select(Batch).where(*same))
+            if batch is None:
+                batch = Batch(
+                    job_id=draft.job_id,
+                    number=draft.number,
+                    state=BatchState.PREPARED,
+                    gradients=len(draft.rows),
+                    units=draft.units,
+                    log_size=None if draft.head is None else draft.head.size,
+                    log_root=None if draft.head is None else draft.head.root,
+                    created_at=chain.clock(),
+                )
+                work.add(batch)
+                work.flush()
+                assign_earned_rows(work, batch, draft.rows)
+            row = sender.store_transaction(chain, work, quoted, TransactionKind.SETTLE, draft.job_id)
+            batch.transaction_id = row.id
+        moved = True
+    return moved
 
 
 def is_batch_due(waiting: int, units: int, oldest: float, policy: ChainPolicy, now: float, ended: bool) -> bool:
@@ -90,40 +124,6 @@ def _find_due_batch(reader: RowReader, job: Job, policy: ChainPolicy, now: float
     rows = reader.session.scalars(oldest_first.limit(4 * policy.settle_gradients)).all()
     last = reader.session.scalar(select(func.max(Batch.number)).where(Batch.job_id == job.id))
     return BatchDraft(job.id, job.chain_job, 0 if last is None else last + 1, escrow.that_fit(rows), new=True)
-
-
-def _write_down(chain: ChainContext, draft: BatchDraft) -> bool:
-    if draft.new:
-        draft = replace(draft, head=chain.extend_log(chain, draft.job_id))
-    groups = escrow.groups_of_batch(draft.rows, draft.head)
-    try:
-        quoted = sender.quote_call(chain, calls.settle_packed(chain.market, draft.chain_job, draft.number, groups))
-    except ContractRefused as error:
-        if error.name == "WrongBatch":  # the chain has batches that are not here
-            return chain.correction.correct_batches(chain, draft.job_id)
-        record_once(chain, draft.job_id, "settlement_refused", batch=draft.number, reason=str(error))
-        return False
-    with chain.begin() as work:
-        # one that lost its transaction, or a new one with the draft's rows
-        same = (Batch.job_id == draft.job_id, Batch.number == draft.number)
-        batch = work.session.scalar(select(Batch).where(*same))
-        if batch is None:
-            batch = Batch(
-                job_id=draft.job_id,
-                number=draft.number,
-                state=BatchState.PREPARED,
-                gradients=len(draft.rows),
-                units=draft.units,
-                log_size=None if draft.head is None else draft.head.size,
-                log_root=None if draft.head is None else draft.head.root,
-                created_at=chain.clock(),
-            )
-            work.add(batch)
-            work.flush()
-            assign_earned_rows(work, batch, draft.rows)
-        row = sender.store_transaction(chain, work, quoted, TransactionKind.SETTLE, draft.job_id)
-        batch.transaction_id = row.id
-    return True
 
 
 def assign_earned_rows(work: Work, batch: Batch, rows: Sequence[Earned]) -> None:

@@ -170,7 +170,18 @@ def inspect_and_store_payload(context: Context, want: UploadGrant, arrival: Inco
         raise Conflict(f"the bytes' root is {arrival.incoming.digest}; committed was {want.root}")
     if want.paid:
         return Delivery(want, arrival.incoming, arrival.incoming.digest, None)
-    delivery = Delivery(want, arrival.incoming, want.root, _inspect_payload(want, arrival))
+    finding = arrival.found()
+    if not want.spec.repeatable and isinstance(finding, Diverged):  # an honest holder's answer is within the bounds
+        finding = PayloadRefused(f"it is not within the job's bounds: {finding.unmeasured}")
+    elif want.sketch is not None and isinstance(finding, PayloadRefused):  # a malformed payload has no sketch
+        finding = Unlike(finding.detail)
+    elif want.sketch is not None:
+        with arrival.incoming.mapped() as data:
+            codec = load_codec(want.spec.uplink.codec)
+            sketch = sketch_packing.of_payload(want.layout, data, codec, want.seed, want.sketch.seed)
+            same = sketch_packing.pack_sketch(sketch, sketch) == want.sketch.numbers
+        finding = finding if same else Unlike(SKETCHED_OTHERWISE)
+    delivery = Delivery(want, arrival.incoming, want.root, finding)
     if delivery.stored:
         with record_span("keep payload"):
             if not want.spec.repeatable:  # a holder's answer: unless booked, it is never served and then dropped
@@ -178,21 +189,6 @@ def inspect_and_store_payload(context: Context, want: UploadGrant, arrival: Inco
                     unneeded.release_blobs(work, want.job, blob_cleanup.PAYLOAD, [want.root], context.clock())
             context.blobs.store_blob(arrival.incoming)
     return delivery
-
-
-def _inspect_payload(want: UploadGrant, arrival: IncomingUpload) -> Found:
-    finding = arrival.found()
-    if not want.spec.repeatable and isinstance(finding, Diverged):  # an honest holder's answer is within the bounds
-        return PayloadRefused(f"it is not within the job's bounds: {finding.unmeasured}")
-    if want.sketch is None:
-        return finding
-    if isinstance(finding, PayloadRefused):  # a malformed payload has no sketch
-        return Unlike(finding.detail)
-    with arrival.incoming.mapped() as data:
-        codec = load_codec(want.spec.uplink.codec)
-        sketch = sketch_packing.of_payload(want.layout, data, codec, want.seed, want.sketch.seed)
-        same = sketch_packing.pack_sketch(sketch, sketch) == want.sketch.numbers
-    return finding if same else Unlike(SKETCHED_OTHERWISE)
 
 
 def find_upload_url(context: Context, reader: RowReader, replica: Replica, task: Task, seconds: float) -> str | None:

@@ -60,12 +60,12 @@ def _handle_polls_in_tx(context: Context, polls: Sequence[Poll]) -> tuple[list[P
         intake = _Intake(context, work, own, {address: row.Worker for address, row in locked.items()})
         locked_accounts = acceptance.lock_payee_accounts(work, payees)
         held = unheard.load_held_replicas(work, addresses)
-        refusals = [_take_in(intake, held, poll) for poll in polls]
+        refusals = [intake.take_poll(held, poll) for poll in polls]
         waves.handle_commitments(context, work, intake.committed.values())
         judging.judge_tasks(context, work, intake.revealed.values())
         late = acceptance.record_deliveries(context, work, own, locked_accounts, deliveries) if deliveries else {}
         for poll in polls:
-            _record_capacity(intake, held[poll.worker], poll, now)
+            intake.record_capacity(held[poll.worker], poll, now)
         work.write_alike(intake.workers.values(), "seen_at", "capacity", "asking_until")
         # a draw costs more than a poll: a worker without reserved money that polls again waits for the next sweep
         money = [locked[address] for address in intake.asking]
@@ -119,40 +119,61 @@ class _Intake:
                 refusals.append(build_refused_item(item.replica, error))
         return refusals
 
+    def take_poll(self, held: defaultdict[Address, Held], poll: Poll) -> list[RefusedItem]:
+        """Takes one poll; returns its refused items."""
+        address, request, work = poll.worker, poll.request, self.work
+        # It may have crashed after it heard an end: replicas that it takes for open are news again. It is refused those
+        # that do not exist or are not its own.
+        open_ = {replica for replica, state in request.known.items() if not lifecycle.is_final_state(state)}
+        astray = open_ - {ReplicaId(replica.id) for replica, _task in held[address]}
+        again = unheard.list_own_replicas(work, address, astray) if astray else []
+        for replica, _task in again:
+            replica.heard = False
+        own, found = [*held[address], *again], {ReplicaId(replica.id) for replica, _task in again}
+        lost = sorted(astray - found - {item.replica for item in poll.items})
+        worker = self.workers[address]
+        worker.determinism_class, worker.memory = request.determinism_class, request.memory
+        worker.jobs, worker.least_price = list(request.jobs), request.min_price
+        worker.least_prices = {str(job): units for job, units in request.min_prices.items()}
+        checked = {delivery.want.replica: delivery.want.answer for delivery in poll.deliveries}
+        answered = partial(_record_answer, checked)
+        refusals = [
+            *poll.refused,
+            *(RefusedItem(replica=one, code="not_found", detail="you hold no such replica") for one in lost),
+            *self.each(address, request.commitments, commitments.record_commitment, self.committed),
+            *self.each(address, request.reveals, commitments.record_reveal, self.revealed),
+            *self.each(address, request.answers, answered, self.revealed),
+            *self.each(address, request.given_up, commitments.return_lease, {}),
+        ]
+        for replica, _task in own:
+            if lifecycle.is_final_state(replica.state) and request.known.get(ReplicaId(replica.id)) == replica.state:
+                replica.heard = True
+        held[address] = [(replica, task) for replica, task in own if not replica.heard]
+        if request.leaving:
+            accounts.mark_leaving(work, [address], leaving=True)
+        return refusals
 
-def _take_in(intake: _Intake, held: defaultdict[Address, Held], poll: Poll) -> list[RefusedItem]:
-    """Takes one poll; returns its refused items."""
-    address, request, work = poll.worker, poll.request, intake.work
-    # It may have crashed after it heard an end: replicas that it takes for open are news again. It is refused those
-    # that do not exist or are not its own.
-    open_ = {replica for replica, state in request.known.items() if not lifecycle.is_final_state(state)}
-    astray = open_ - {ReplicaId(replica.id) for replica, _task in held[address]}
-    again = unheard.list_own_replicas(work, address, astray) if astray else []
-    for replica, _task in again:
-        replica.heard = False
-    own = [*held[address], *again]
-    lost = sorted(astray - {ReplicaId(replica.id) for replica, _task in again} - {item.replica for item in poll.items})
-    worker = intake.workers[address]
-    worker.determinism_class, worker.memory = request.determinism_class, request.memory
-    worker.jobs, worker.least_price = list(request.jobs), request.min_price
-    worker.least_prices = {str(job): units for job, units in request.min_prices.items()}
-    checked = {delivery.want.replica: delivery.want.answer for delivery in poll.deliveries}
-    answered = partial(_record_answer, checked)
-    refusals = [
-        *poll.refused,
-        *(RefusedItem(replica=one, code="not_found", detail="you hold no such replica") for one in lost),
-        *intake.each(address, request.commitments, commitments.record_commitment, intake.committed),
-        *intake.each(address, request.reveals, commitments.record_reveal, intake.revealed),
-        *intake.each(address, request.answers, answered, intake.revealed),
-        *intake.each(address, request.given_up, commitments.return_lease, {}),
-    ]
-    for replica, _task in own:
-        if lifecycle.is_final_state(replica.state) and request.known.get(ReplicaId(replica.id)) == replica.state:
-            replica.heard = True
-    held[address] = [(replica, task) for replica, task in own if not replica.heard]
-    if request.leaving:
-        accounts.mark_leaving(work, [address], leaving=True)
-    return refusals
+    def record_capacity(self, held: Held, poll: Poll, now: float) -> None:
+        """Records the leases that the worker asks for. Its items for a replica that is not over keep a place."""
+        worker, request = self.workers[poll.worker], poll.request
+        brought = (self.own.get(part.replica) for part in request.payloads)
+        unpaid = sum(own is None or own.replica.state not in lifecycle.PAID for own in brought)
+        revealed = (self.own.get(reveal.replica) for reveal in request.reveals)
+        unjudged = sum(own is None or not lifecycle.is_final_state(own.replica.state) for own in revealed)
+        leased = [ReplicaId(replica.id) for replica, _task in held if replica.state == ReplicaState.LEASED]
+        # it does not know these, since an answer was lost, and asks for them again
+        unheard_leases = sum(replica not in request.known for replica in leased)
+        room = request.capacity - unpaid - unjudged - unheard_leases
+        worker.capacity = 0 if request.leaving else max(0, room)
+        if worker.capacity or now - worker.seen_at > SEEN_S:  # the row of a worker that asks is written anyway
+            worker.seen_at = now
+        if worker.capacity:
+            self.begun |= worker.asking_until < now - HERE_S
+            self.asking.append(poll.worker)
+        if worker.capacity or held:  # one that waits with work in hand may ask besides by a poll that does not wait
+            wait_s = min(request.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
+            if worker.capacity or now + (1.0 - UNWRITTEN) * wait_s > worker.asking_until:
+                worker.asking_until = max(worker.asking_until, now + wait_s)
 
 
 def _record_answer(
@@ -161,29 +182,6 @@ def _record_answer(
     return commitments.record_answer(
         context, work, own, answer, signature_checked=checked.get(answer.replica) == answer
     )
-
-
-def _record_capacity(intake: _Intake, held: Held, poll: Poll, now: float) -> None:
-    """Records the number of leases that the worker asks for. Its items for a replica that is not over keep a place."""
-    worker, request = intake.workers[poll.worker], poll.request
-    brought = (intake.own.get(part.replica) for part in request.payloads)
-    unpaid = sum(own is None or own.replica.state not in lifecycle.PAID for own in brought)
-    revealed = (intake.own.get(reveal.replica) for reveal in request.reveals)
-    unjudged = sum(own is None or not lifecycle.is_final_state(own.replica.state) for own in revealed)
-    leased = [ReplicaId(replica.id) for replica, _task in held if replica.state == ReplicaState.LEASED]
-    # it does not know these, since an answer was lost, and asks for them again
-    unheard_leases = sum(replica not in request.known for replica in leased)
-    room = request.capacity - unpaid - unjudged - unheard_leases
-    worker.capacity = 0 if request.leaving else max(0, room)
-    if worker.capacity or now - worker.seen_at > SEEN_S:  # the row of a worker that asks is written anyway
-        worker.seen_at = now
-    if worker.capacity:
-        intake.begun |= worker.asking_until < now - HERE_S
-        intake.asking.append(poll.worker)
-    if worker.capacity or held:  # a worker that waits with work in hand may ask besides by a poll that does not wait
-        wait_s = min(request.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
-        if worker.capacity or now + (1.0 - UNWRITTEN) * wait_s > worker.asking_until:
-            worker.asking_until = max(worker.asking_until, now + wait_s)
 
 
 def build_refused_item(replica: ReplicaId, error: MarketError) -> RefusedItem:

@@ -68,7 +68,25 @@ def _go_on(context: Context, work: Work, job: Job, rounds: RoundsNow, now: float
     if reason:
         end_job(context, work, job, JobState.FINISHED, reason)
     elif _is_round_affordable(work, job, rounds, price := price_of(work, job, closed)):
-        _open_round(context, work, job, number, price, now)
+        publication, job.reason = jobs.load_publication(job), ""
+        start = work.get(Round, (job.id, overlap.starts_after(number, jobs.load_spec(job).overlap)))
+        parameters = publication.parameters if start is None or not start.updated else Digest(start.updated)
+        values = {"parameters": parameters, "price": price, "optimizer_state": "", "opened_at": now}
+        row = work.get(Round, (job.id, number))
+        if row is None:
+            row, attempts = Round(job_id=job.id, number=number, state=RoundState.OPEN, **values), dict[int, int]()
+            work.add(row)
+        else:
+            work.set_state_now(row, RoundState.OPEN, **values)
+            attempts = jobs.first_attempts(work, job.id, number)
+        job.price = price
+        for index in next_tasks(work, job, number):
+            work.add(build_task(context, job, row, index, attempts.get(index, 0), now))
+        record_event(
+            work, job.id, "round_opened", now, round=number, parameters=parameters, price=str(price * int(job.unit))
+        )
+        if publication.spec.overlap:
+            work.notify(PLAN)
         if drawing.draw_workers(context, work, job, now) is not None:
             work.notify("assign")
     elif rounds.under_way:
@@ -105,28 +123,6 @@ def _is_round_affordable(reader: RowReader, job: Job, rounds: RoundsNow, price: 
             open_round.price + later
         )
     return job.deposited - jobs.sum_earned_units(reader, job.id) >= spec.fullest_plan.quorum * owed
-
-
-def _open_round(context: Context, work: Work, job: Job, number: int, price: Units, now: float) -> None:
-    publication, job.reason = jobs.load_publication(job), ""
-    start = work.get(Round, (job.id, overlap.starts_after(number, jobs.load_spec(job).overlap)))
-    parameters = publication.parameters if start is None or not start.updated else Digest(start.updated)
-    values = {"parameters": parameters, "price": price, "optimizer_state": "", "opened_at": now}
-    row = work.get(Round, (job.id, number))
-    if row is None:
-        row, attempts = Round(job_id=job.id, number=number, state=RoundState.OPEN, **values), dict[int, int]()
-        work.add(row)
-    else:
-        work.set_state_now(row, RoundState.OPEN, **values)
-        attempts = jobs.first_attempts(work, job.id, number)
-    job.price = price
-    for index in next_tasks(work, job, number):
-        work.add(build_task(context, job, row, index, attempts.get(index, 0), now))
-    record_event(
-        work, job.id, "round_opened", now, round=number, parameters=parameters, price=str(price * int(job.unit))
-    )
-    if publication.spec.overlap:
-        work.notify(PLAN)
 
 
 def continue_job(context: Context, work: Work, job: Job, now: float) -> None:
