@@ -10,7 +10,6 @@ from gradmarket.market.errors import MarketError
 from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.runner.machine_limits import ROOT
 from graphdoc.runner.cards import list_cards, start_confined
-from graphdoc.runner.driver import Card
 
 _CPU: Final = "or compute with --device cpu"
 
@@ -47,16 +46,14 @@ def check_cards(root: Path = ROOT) -> Iterator[CardFinding]:
         return
     yield CardFinding("card's confinement", "the driver starts under it")
     for card in found.cards:
-        yield _check_child(card)
-
-
-def _check_child(card: Card) -> CardFinding:
-    name, free = f"cuda:{card.number}", "unknown" if card.free is None else f"{card.free / 2**30:.1f} GiB"
-    described = f"{card.name}, {card.memory / 2**30:.1f} GiB, free {free}, {card.architecture}"
-    try:
-        with Runner(RunnerSettings(device=name)) as runner:
-            missing = ", ".join(runner.missing())
-            without = f", without the measures {missing}" if missing else ""
-            return CardFinding(name, f"{described}, class {runner.determinism_class()}{without}")
-    except MarketError as error:
-        return CardFinding(name, f"{described}; its child: {error.detail}", f"{error.remedy or 'fix it'}, {_CPU}")
+        name, free = f"cuda:{card.number}", "unknown" if card.free is None else f"{card.free / 2**30:.1f} GiB"
+        described = f"{card.name}, {card.memory / 2**30:.1f} GiB, free {free}, {card.architecture}"
+        try:
+            with Runner(RunnerSettings(device=name)) as runner:
+                missing = ", ".join(runner.missing())
+                without = f", without the measures {missing}" if missing else ""
+                finding = CardFinding(name, f"{described}, class {runner.determinism_class()}{without}")
+        except MarketError as error:
+            why = f"{described}; its child: {error.detail}"
+            finding = CardFinding(name, why, f"{error.remedy or 'fix it'}, {_CPU}")
+        yield finding

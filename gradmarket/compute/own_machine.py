@@ -128,7 +128,10 @@ def open_runner_on_device(
                 yield mine
                 return
     there = count_cores()
-    with Runner(replace(settings, device=CPU, threads=threads or _choose_thread_count(there))) as runner:
+    if not threads:
+        asked = os.environ.get("OMP_NUM_THREADS", "")
+        threads = min(256, int(asked)) if asked.isdigit() and int(asked) else threads_for(there)
+    with Runner(replace(settings, device=CPU, threads=threads)) as runner:
         yield Computing(runner, there, why=why)
 
 
@@ -182,8 +185,3 @@ def choose_named_threads(classes: Iterable[str]) -> int | None:
     named = {find_thread_count(each) for each in classes} - {None}
     threads = named.pop() if len(named) == 1 else None
     return threads if threads is not None and threads <= (os.cpu_count() or 1) else None
-
-
-def _choose_thread_count(there: float) -> int:
-    setting = os.environ.get("OMP_NUM_THREADS", "")
-    return min(256, int(setting)) if setting.isdigit() and int(setting) else threads_for(there)

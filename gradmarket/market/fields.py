@@ -102,10 +102,6 @@ def _parse_hex_bytes(value: Any) -> Any:
     return value
 
 
-def _format_hex(value: bytes) -> str:
-    return "0x" + value.hex()
-
-
 def hex_bytes(length: int) -> tuple[Any, ...]:
     """Returns the annotations of a field of `length` bytes, `0x…` in JSON."""
     digits = 2 * length
@@ -114,7 +110,7 @@ def hex_bytes(length: int) -> tuple[Any, ...]:
     return (
         BeforeValidator(_parse_hex_bytes),
         Field(min_length=length, max_length=length, json_schema_extra=schema),
-        PlainSerializer(_format_hex, return_type=str),
+        PlainSerializer(lambda value: "0x" + value.hex(), return_type=str),
     )
 
 
@@ -232,9 +228,18 @@ def faults_of(error: ValidationError) -> list[ErrorDetails]:
 def in_words(fault: Mapping[str, Any], location: Sequence[int | str], given: Any) -> tuple[str, str]:
     """Returns the dotted path of a refused field in the input, and the reason.
 
-    A rule of several fields begins its reason with the one to change: "overlap: no round leaves tasks".
+    A rule of several fields begins its reason with the one to change: "overlap: no round leaves tasks". The path omits
+    the names by which pydantic distinguishes a choice of models.
     """
-    found, at = _locate_field(location, given, fault["type"] == "missing")
+    found, at = list[str](), given  # of a missing field the value that lacks it
+    for index, part in enumerate(location):
+        listed = isinstance(at, list) and isinstance(part, int) and part < len(at)
+        last = isinstance(at, Mapping) and index + 1 == len(location)
+        if listed or (isinstance(at, Mapping) and part in at):
+            at = at[part]  # a whole number in a list, or a key that is there
+        elif not (last and fault["type"] == "missing"):
+            continue
+        found.append(str(part))
     fault_text = describe_fault(fault)
     named, _, rest = fault_text.partition(": ")
     if fault["type"] == "value_error" and isinstance(at, Mapping) and NAMED.fullmatch(named):
@@ -257,38 +262,19 @@ def describe_fault(fault: Mapping[str, Any]) -> str:
     return FORMS.get(kind) or str(fault["msg"]).removeprefix("Value error, ").partition(", unable to parse")[0]
 
 
-def _locate_field(location: Sequence[int | str], given: Any, absent: bool) -> tuple[list[str], Any]:
-    """Returns the path to a field in the input, and its value; where the field is `absent`, the value that lacks it.
-
-    The path omits the names by which pydantic distinguishes a choice of models.
-    """
-    parts: list[str] = []
-    at = given
-    for index, part in enumerate(location):
-        listed = isinstance(at, list) and isinstance(part, int) and part < len(at)
-        if listed or (isinstance(at, Mapping) and part in at):
-            at = at[part]  # a whole number in a list, or a key that is there
-        elif not (absent and isinstance(at, Mapping) and index + 1 == len(location)):
-            continue
-        parts.append(str(part))
-    return parts, at
-
-
 def refuse_truths(kind: type[BaseModel], value: Any) -> None:
     """Raises ValidationError where a field that takes no truth value has one: pydantic takes `true` for 1."""
     if not isinstance(value, Mapping):
         return
-    wrong = [name for name, given in value.items() if isinstance(given, bool) and not _takes_truth(kind, name)]
+    wrong = []
+    for name in (name for name, given in value.items() if isinstance(given, bool)):
+        field = kind.model_fields.get(name)  # an undeclared one is refused, or kept, elsewhere
+        if field is not None and field.annotation is not Any:
+            wrong += [name] * (bool not in (field.annotation, *get_args(field.annotation)))
     if wrong:
         fault = PydanticCustomError("truth", "true and false are no numbers: write one, or leave the field out")
         lines = [InitErrorDetails(type=fault, loc=(name,), input=value[name]) for name in wrong]
         raise ValidationError.from_exception_data(kind.__name__, lines)
-
-
-def _takes_truth(kind: type[BaseModel], name: str) -> bool:
-    """Returns whether the field may be true or false; an undeclared field is refused, or kept, elsewhere."""
-    field = kind.model_fields.get(name)
-    return field is None or bool in (field.annotation, *get_args(field.annotation)) or field.annotation is Any
 
 
 DigestField = Annotated[Digest, Field(pattern=DIGEST)]
@@ -321,24 +307,20 @@ class Part(DeferredModel):
             if not any(map(_is_unknown_field, details)):
                 raise
             known = [*cls.BESIDE, *(field.alias or name for name, field in cls.model_fields.items())]
-            lines = [_in_words(detail, known) for detail in details]
+            lines = []
+            for detail in details:
+                message = detail["msg"]
+                if _is_unknown_field(detail):
+                    near = get_close_matches(str(detail["loc"][0]), known, 1, ALIKE)
+                    hint = f"did you mean {near[0]!r}?" if near else f"the fields are {', '.join(known)}"
+                    message = f"no such field; {hint}"
+                kind = PydanticCustomError(detail["type"], "{said}", {"said": message})
+                lines.append(InitErrorDetails(type=kind, loc=detail["loc"], input=detail["input"]))
             raise ValidationError.from_exception_data(error.title, lines) from None
 
 
 def _is_unknown_field(detail: ErrorDetails) -> bool:
     return detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1
-
-
-def _in_words(detail: ErrorDetails, known: Sequence[str]) -> InitErrorDetails:
-    """Returns the same error; for a field that is not `known`, with the likely name, or all known ones."""
-    message = detail["msg"]
-    if _is_unknown_field(detail):
-        near = get_close_matches(str(detail["loc"][0]), known, 1, ALIKE)
-        message = (
-            f"no such field; did you mean {near[0]!r}?" if near else f"no such field; the fields are {', '.join(known)}"
-        )
-    kind = PydanticCustomError(detail["type"], "{said}", {"said": message})
-    return InitErrorDetails(type=kind, loc=detail["loc"], input=detail["input"])
 
 
 class Chosen(DeferredModel):
@@ -361,10 +343,6 @@ class Chosen(DeferredModel):
 MOST_TAGS: Final = 20
 
 
-def _sort_once(tags: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(sorted(set(tags)))
-
-
 Tag = Annotated[str, Field(pattern=TAG)]
-Tags = Annotated[tuple[Tag, ...], Field(max_length=MOST_TAGS), AfterValidator(_sort_once)]
+Tags = Annotated[tuple[Tag, ...], Field(max_length=MOST_TAGS), AfterValidator(lambda tags: tuple(sorted(set(tags))))]
 Note = Annotated[Printable, Field(max_length=2000)]

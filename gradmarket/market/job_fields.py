@@ -110,7 +110,14 @@ class JobFields(Part):
             raise ValueError(fault)
         if not isinstance(value, dict):
             return value
-        return _choose_replication(value) | {name: part for name, part in value.items() if name != EDITORS}
+        # nobody can repeat an answer about a holder's rows, and answers that are not compared by bits cannot be
+        # compared with an auditor's: for both the default is unfit
+        data, verifier, unnamed = value.get("data"), value.get("verifier"), dict[str, Any]()
+        if isinstance(data, dict) and "holders" in data:
+            unnamed = {"replication": ALONE}
+        elif isinstance(verifier, dict) and verifier.get("name", verifiers.DEFAULT) != verifiers.DEFAULT:
+            unnamed = {"replication": {"name": replication.UNNAMED}}
+        return unnamed | {name: part for name, part in value.items() if name != EDITORS}
 
     @property
     def private(self) -> PrivateData | None:
@@ -150,16 +157,3 @@ class JobFields(Part):
     def panel(self) -> AuditPanel | None:
         """The number of auditors that compute each audited task, and that must agree, where it is more than one."""
         return None if self.audit is None else self.audit.auditors
-
-
-def _choose_replication(value: dict[str, Any]) -> dict[str, Any]:
-    """Returns the replication of a job that names none and for which the default is unfit.
-
-    Nobody can repeat an answer about a holder's rows, and answers that are not compared by bits cannot be compared with
-    an auditor's.
-    """
-    data, verifier = value.get("data"), value.get("verifier")
-    if isinstance(data, dict) and "holders" in data:
-        return {"replication": ALONE}
-    other = isinstance(verifier, dict) and verifier.get("name", verifiers.DEFAULT) != verifiers.DEFAULT
-    return {"replication": {"name": replication.UNNAMED}} if other else {}

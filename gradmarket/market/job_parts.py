@@ -45,10 +45,6 @@ class DocumentModel(Part):
     """A document whose metrics are of all held-out rows together (docs/job.md)."""
 
 
-def _name_job(value: Any) -> Any:
-    return {"job": value} if isinstance(value, str) else value
-
-
 class Continued(Part):
     """The job whose parameters and optimizer state this one starts from. Its requester names `job`; the rest, which
     decides every bit of what follows, the service takes from that job's end, and publishes."""
@@ -62,7 +58,12 @@ class Continued(Part):
     optimizer_state: DigestField | None = None
 
 
-ContinueFrom = Annotated[Continued, BeforeValidator(_name_job, json_schema_input_type=str | Continued)]
+ContinueFrom = Annotated[
+    Continued,
+    BeforeValidator(
+        lambda value: {"job": value} if isinstance(value, str) else value, json_schema_input_type=str | Continued
+    ),
+]
 """A job's id alone stands for the job."""
 
 
@@ -359,12 +360,8 @@ class FirstUpdates(Part):
     """How many rounds, from round 0 on."""
 
 
-def _is_left_out(first: FirstUpdates | None) -> bool:
-    return first is None
-
-
 class Downlink(Link):
-    first: FirstUpdates | None = Field(default=None, exclude_if=_is_left_out)
+    first: FirstUpdates | None = Field(default=None, exclude_if=_is_none)
     """Rounds whose updates have another codec. Omitted where there are none, so that older publications keep their
     digests."""
 

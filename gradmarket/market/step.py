@@ -48,10 +48,6 @@ ROOM: Final = 4
 RowSampling = Literal["epochs", "poisson"]
 
 
-def _by_epochs(sampling: RowSampling) -> bool:
-    return sampling == "epochs"
-
-
 class RowPrivacy(Part):
     """The bound on what a holder's answers disclose of one row; its own worker adds the noise, counts, and stops."""
 
@@ -68,7 +64,7 @@ class RowPrivacy(Part):
 
     Less than one over the rows of a holder: one part in n would allow to disclose all of one row.
     """
-    sampling: RowSampling = Field(default="epochs", exclude_if=_by_epochs)
+    sampling: RowSampling = Field(default="epochs", exclude_if=lambda value: value == "epochs")
     """How a holder takes its rows: each once in an epoch, or each by chance in every step. Omitted where it is the
     default."""
 

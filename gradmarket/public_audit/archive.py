@@ -1,6 +1,6 @@
 """Writes an archive: all data that a job's audit needs, as content-addressed files that any static server can serve."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from gradmarket.market.sampling import list_training_partitions
 from gradmarket.market.terms import Digest, JobId, blob_digest
 from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire.sign_in import ChainFacts
-from gradmarket.public_audit.job_proof import EarlierJob, JobRecord
+from gradmarket.public_audit.job_proof import JobRecord
 from graphdoc.encoding import Bytes
 from worker import durable
 
@@ -23,7 +23,14 @@ def write_archive(
 
     Existing files are not fetched again. Raises DownloadRefused, DownloadFailed.
     """
-    blobs = list(_list_blobs(record, fetcher))
+    publication, earlier = record.publication, record.earlier
+    blobs = [publication.document, publication.manifest, publication.parameters]
+    start, ends = publication.spec.continue_from, [one.updated for one in record.closed[-1:]]
+    blobs += [one for one in (start.optimizer_state if start is not None else None, *ends) if one is not None]
+    manifest = parse_manifest(fetcher.fetch_described(publication.manifest))
+    for partition in list_training_partitions(manifest, publication.spec):
+        fetcher.get(partition.link, partition.digest, partition.bytes)
+        blobs.append(partition.digest)
     for digest in blobs:
         _store_blob(to, digest, partial(fetcher.blob, digest))
     evidence = dict[str, Digest]()
@@ -31,6 +38,16 @@ def write_archive(
         data = shown.model_dump_json().encode()
         evidence[task] = blob_digest(data)
         _store_blob(to, evidence[task], partial(bytes, data))
+    end: ArchivedEnd | None = None
+    if not isinstance(earlier, str):
+        continued = ListedJob(
+            id=JobId(earlier.publication.job),
+            state=earlier.state,
+            publication=earlier.publication,
+            chain_job=earlier.opened.job,
+        )
+        log = earlier.log
+        end = ArchivedEnd(job=continued, rounds=tuple(earlier.rounds), log=log.head, leaves=tuple(log.leaves))
     index = ArchiveIndex(
         market=market,
         chain=chain,
@@ -40,40 +57,13 @@ def write_archive(
         payments=tuple(record.payments),
         log=record.log.head,
         leaves=tuple(record.log.leaves),
-        earlier=_archive_end(record.earlier),
+        earlier=end,
         evidence=evidence,
         blobs=tuple(blobs),
     )
     data = index.model_dump_json().encode()
     durable.write_file_atomically(to / INDEX, data)
     return blob_digest(data)
-
-
-def _list_blobs(record: JobRecord, fetcher: Fetcher) -> Iterator[Digest]:
-    publication, closed = record.publication, record.closed
-    yield publication.document
-    yield publication.manifest
-    yield publication.parameters
-    if (start := publication.spec.continue_from) is not None and start.optimizer_state is not None:
-        yield start.optimizer_state
-    yield from (digest for digest in [closed[-1].updated if closed else None] if digest is not None)
-    manifest = parse_manifest(fetcher.fetch_described(publication.manifest))
-    for partition in list_training_partitions(manifest, publication.spec):
-        fetcher.get(partition.link, partition.digest, partition.bytes)
-        yield partition.digest
-
-
-def _archive_end(earlier: EarlierJob | str) -> ArchivedEnd | None:
-    if isinstance(earlier, str):
-        return None
-    job = ListedJob(
-        id=JobId(earlier.publication.job),
-        state=earlier.state,
-        publication=earlier.publication,
-        chain_job=earlier.opened.job,
-    )
-    log = earlier.log
-    return ArchivedEnd(job=job, rounds=tuple(earlier.rounds), log=log.head, leaves=tuple(log.leaves))
 
 
 def _store_blob(to: Path, digest: Digest, load: Callable[[], Bytes]) -> None:

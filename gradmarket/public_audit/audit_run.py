@@ -27,7 +27,7 @@ from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.public_audit.archive import write_archive
 from gradmarket.public_audit.audit_report import AuditReport
 from gradmarket.public_audit.features.disputes import prove_disputes, trace_on
-from gradmarket.public_audit.job_proof import ClauseResult, JobRecord, prove_record
+from gradmarket.public_audit.job_proof import JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource, Progress
 from gradmarket.public_audit.log_proof import prove_log
 from gradmarket.public_audit.panel_proof import prove_panels
@@ -100,17 +100,29 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
                 f"name the file of a side's `receipts` folder that ends with -{record.opened.job}.jsonl",
             )
         claimed = None if plan.claims is None else _find_claimable_market(job, plan.claims)
-        results = [*prove_record(job.record), prove_log(job.record), *_prove_start(job, plan)]
-        results += prove_panels(job.record, plan.seals)
+        earlier, replayed = record.earlier, None
+        if not isinstance(earlier, str) and earlier.closed:
+            # an audit of the job that this one continues, of the same market and folder, may have merged it again
+            folder = _name_folder(plan, plan.market.rstrip("/"), earlier.publication.job)
+            replayed = find_replayed_state(folder, earlier.closed[-1])
+        results = [*prove_record(record), prove_log(record), *prove_start(record, replayed)]
+        results += prove_panels(record, plan.seals)
         if plan.whole or (plan.sample and plan.claims is None):
             with _open_own_machine(job, plan) as mine:
-                results += _recompute(job, mine, plan, progress)
-                trace = trace_on(mine, job.fetcher, job.record.publication)
-                results += prove_disputes(job.record, trace, plan.receipts, time.time(), plan.rpc is not None)
+                again = _build_recomputation(job, mine, progress)
+                if obstacle := find_obstacle(record.publication.spec):
+                    results += again.skip(obstacle)
+                else:
+                    results += again.replay_rounds() if plan.whole else (again.compute_sample(plan.sample),)
+                trace = trace_on(mine, job.fetcher, record.publication)
+                results += prove_disputes(record, trace, plan.receipts, time.time(), plan.rpc is not None)
         else:
-            results += prove_disputes(job.record, None, plan.receipts, time.time(), plan.rpc is not None)
+            results += prove_disputes(record, None, plan.receipts, time.time(), plan.rpc is not None)
         if plan.claims is not None and claimed is not None:
-            results.append(_claim(job, claimed, plan, plan.claims, progress))
+            key = load_or_create(plan.folder / "auditor", None)
+            with _open_own_machine(job, plan) as mine:
+                again = _build_recomputation(job, mine, progress)
+                results.append(claim_round(RoundClaimClient(claimed), job.listed.id, again, plan.claims, key.key))
         return AuditReport(
             market=job.place,
             job=job.listed.id,
@@ -140,33 +152,28 @@ def open_job(plan: AuditPlan, progress: Progress) -> Iterator[OpenedJob]:
     place = plan.market.rstrip("/")
     folder = _name_folder(plan, place, plan.job)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _add_resume_remedy(), ExitStack() as stack:
-        cache = Cache(folder / "cache", ROOM)
-        mirrors = MirrorSet([open_mirror(one, cache, stack) for one in plan.mirrors])
-        if place.endswith(INDEX):
-            mirrors.mirrors = [open_mirror(place, cache, stack), *mirrors.mirrors]
-            place, records, fetcher = _open_mirrors(mirrors, JobId(plan.job), cache, stack)
-        else:
-            try:
-                records, fetcher = _open_market(place, folder, cache, stack)
-                _borrow_blobs(mirrors, JobId(plan.job), fetcher)
-            except ServiceUnreachable:
-                if not plan.mirrors:
-                    raise
-                place, records, fetcher = _open_mirrors(mirrors, JobId(plan.job), cache, stack)
-        facts = records.facts()
-        node = plan.rpc or choose_rpc(None, facts, place)
-        ledger = connect_to_deployment(node, facts)
-        listed = records.job(JobId(plan.job))
-        of_place = _name_folder(plan, place, plan.job)  # the evidence of a mirror is none of its market
-        record = JobSource(records, ledger, listed.id, of_place, progress).fetch()
-        yield OpenedJob(place, node, facts, listed, record, folder, fetcher, records, tuple(mirrors.troubles))
-
-
-@contextmanager
-def _add_resume_remedy() -> Iterator[None]:
     try:
-        yield
+        with ExitStack() as stack:
+            cache = Cache(folder / "cache", ROOM)
+            mirrors = MirrorSet([open_mirror(one, cache, stack) for one in plan.mirrors])
+            if place.endswith(INDEX):
+                mirrors.mirrors = [open_mirror(place, cache, stack), *mirrors.mirrors]
+                place, records, fetcher = _open_mirrors(mirrors, JobId(plan.job), cache, stack)
+            else:
+                try:
+                    records, fetcher = _open_market(place, folder, cache, stack)
+                    _borrow_blobs(mirrors, JobId(plan.job), fetcher)
+                except ServiceUnreachable:
+                    if not plan.mirrors:
+                        raise
+                    place, records, fetcher = _open_mirrors(mirrors, JobId(plan.job), cache, stack)
+            facts = records.facts()
+            node = plan.rpc or choose_rpc(None, facts, place)
+            ledger = connect_to_deployment(node, facts)
+            listed = records.job(JobId(plan.job))
+            of_place = _name_folder(plan, place, plan.job)  # the evidence of a mirror is none of its market
+            record = JobSource(records, ledger, listed.id, of_place, progress).fetch()
+            yield OpenedJob(place, node, facts, listed, record, folder, fetcher, records, tuple(mirrors.troubles))
     except ServiceUnreachable as error:
         error.remedy = error.remedy or "run this command again once it answers: it continues from what was read"
         raise
@@ -174,15 +181,6 @@ def _add_resume_remedy() -> Iterator[None]:
 
 def _name_folder(plan: AuditPlan, place: str, job: str) -> Path:
     return plan.folder / blob_digest(f"{place} {job}".encode()).partition(":")[2][:16]
-
-
-def _prove_start(job: OpenedJob, plan: AuditPlan) -> Sequence[ClauseResult]:
-    """An earlier audit of the job that this one continues, of the same market and folder, may have merged it again."""
-    earlier, replayed = job.record.earlier, None
-    if not isinstance(earlier, str) and earlier.closed:
-        folder = _name_folder(plan, plan.market.rstrip("/"), earlier.publication.job)
-        replayed = find_replayed_state(folder, earlier.closed[-1])
-    return prove_start(job.record, replayed)
 
 
 def _open_market(place: str, folder: Path, cache: Cache, stack: ExitStack) -> tuple[PublicRecords, Fetcher]:
@@ -227,6 +225,11 @@ def _open_own_machine(job: OpenedJob, plan: AuditPlan) -> AbstractContextManager
     return open_machine(Machine(job.folder, plan.device, threads))
 
 
+def _build_recomputation(job: OpenedJob, mine: OpenMachine, progress: Progress) -> Recomputation:
+    executor = mine.build_executor(job.fetcher)
+    return Recomputation(job.record, mine.runner, executor, job.fetcher, job.folder, progress)
+
+
 def _find_claimable_market(job: OpenedJob, number: int) -> MarketClient:
     """Returns the market that takes claims of the round. Raises Refused for a record of an archive, as a market alone
     has the withheld digests, and for a round that has no claims."""
@@ -240,19 +243,3 @@ def _find_claimable_market(job: OpenedJob, number: int) -> MarketClient:
     if audit is None or not audit.claims:
         raise Refused("the job's rounds have no claims (audit.claims)", "audit it without --round")
     return job.market
-
-
-def _claim(job: OpenedJob, market: MarketClient, plan: AuditPlan, number: int, progress: Progress) -> ClauseResult:
-    key = load_or_create(plan.folder / "auditor", None)
-    with _open_own_machine(job, plan) as mine:
-        executor = mine.build_executor(job.fetcher)
-        again = Recomputation(job.record, mine.runner, executor, job.fetcher, job.folder, progress)
-        return claim_round(RoundClaimClient(market), job.listed.id, again, number, key.key)
-
-
-def _recompute(job: OpenedJob, mine: OpenMachine, plan: AuditPlan, progress: Progress) -> Sequence[ClauseResult]:
-    executor = mine.build_executor(job.fetcher)
-    again = Recomputation(job.record, mine.runner, executor, job.fetcher, job.folder, progress)
-    if obstacle := find_obstacle(job.record.publication.spec):
-        return again.skip(obstacle)
-    return again.replay_rounds() if plan.whole else (again.compute_sample(plan.sample),)

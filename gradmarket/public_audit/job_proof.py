@@ -223,8 +223,11 @@ class ClauseResult:
 
 def prove_record(record: JobRecord) -> list[ClauseResult]:
     """Returns the results of clauses 1 to 7."""
+    digest, opened = hash_of(record.publication.digest), record.opened.spec_digest
+    other = f"it is open for 0x{opened.hex()}, and 0x{digest.hex()} is published"
+    faults = () if digest == opened else (ClauseFinding(Clause.TERMS, "the job", other),)
     return [
-        ClauseResult(Clause.TERMS, 1, "publication", tuple(_find_term_faults(record))),
+        ClauseResult(Clause.TERMS, 1, "publication", faults),
         _prove_verdicts(record),
         _prove_rounds(record),
         _prove_answers(record),
@@ -232,14 +235,6 @@ def prove_record(record: JobRecord) -> list[ClauseResult]:
         _prove_batches(record),
         ClauseResult(Clause.CREDITS, len(record.settled), "workers", tuple(_find_credit_faults(record))),
     ]
-
-
-def _find_term_faults(record: JobRecord) -> Iterator[ClauseFinding]:
-    digest, opened = hash_of(record.publication.digest), record.opened.spec_digest
-    if digest != opened:
-        yield ClauseFinding(
-            Clause.TERMS, "the job", f"it is open for 0x{opened.hex()}, and 0x{digest.hex()} is published"
-        )
 
 
 def _prove_verdicts(record: JobRecord) -> ClauseResult:
@@ -306,8 +301,23 @@ def _find_offer_faults(record: JobRecord, task: PublishedTask, evidence: Publish
 
 
 def _prove_rounds(record: JobRecord) -> ClauseResult:
-    spec, closed = record.publication.spec, len(record.closed)
-    faults, unseen = list(_find_round_faults(record)), tuple[str, ...]()
+    spec, rounds, closed = record.publication.spec, record.closed, len(record.closed)
+    faults, unseen = list(_find_repeated_names(Clause.ROUNDS, "round", (one.number for one in record.rounds))), ()
+    if (numbers := [one.number for one in rounds]) != list(range(closed)):
+        faults.append(ClauseFinding(Clause.ROUNDS, "the job", f"its merged rounds are {numbers}, with a gap"))
+        rounds = []
+    after = {overlap.BEFORE: record.publication.parameters} | {one.number: one.updated for one in rounds}
+    starts = {one.number: one.parameters for one in record.rounds}
+    for one in rounds:
+        begins = after[overlap.starts_after(one.number, spec.overlap)]
+        if one.parameters != begins:
+            detail = f"it starts from {one.parameters}, and should from {begins}"
+            faults.append(ClauseFinding(Clause.ROUNDS, f"round {one.number}", detail))
+        for task in record.find_merged_tasks(one.number):
+            start, shown = starts.get(task.round), record.evidence.get(task.id)
+            if shown is None or start is None or shown.offer.parameters != hash_of(start):
+                detail = "it is merged, and its offer names other parameters than its round starts from"
+                faults.append(ClauseFinding(Clause.ROUNDS, f"task {task.id}", detail))
     if record.state is JobState.FINISHED and closed < spec.rounds:
         ending = spec.ending
         early = bool(ending.rules or spec.deadlines.end or ending.budgets)
@@ -319,27 +329,6 @@ def _prove_rounds(record: JobRecord) -> ClauseResult:
     if closed > spec.rounds:
         faults.append(ClauseFinding(Clause.ROUNDS, "the job", f"it has {closed} rounds, and promised {spec.rounds}"))
     return ClauseResult(Clause.ROUNDS, closed, "rounds", tuple(faults), unseen)
-
-
-def _find_round_faults(record: JobRecord) -> Iterator[ClauseFinding]:
-    spec, rounds = record.publication.spec, record.closed
-    numbers = [one.number for one in rounds]
-    yield from _find_repeated_names(Clause.ROUNDS, "round", (one.number for one in record.rounds))
-    if numbers != list(range(len(numbers))):
-        yield ClauseFinding(Clause.ROUNDS, "the job", f"its merged rounds are {numbers}, with a gap")
-        return
-    after = {overlap.BEFORE: record.publication.parameters} | {one.number: one.updated for one in rounds}
-    starts = {one.number: one.parameters for one in record.rounds}
-    for one in rounds:
-        begins = after[overlap.starts_after(one.number, spec.overlap)]
-        if one.parameters != begins:
-            detail = f"it starts from {one.parameters}, and should from {begins}"
-            yield ClauseFinding(Clause.ROUNDS, f"round {one.number}", detail)
-        for task in record.find_merged_tasks(one.number):
-            start, shown = starts.get(task.round), record.evidence.get(task.id)
-            if shown is None or start is None or shown.offer.parameters != hash_of(start):
-                detail = "it is merged, and its offer names other parameters than its round starts from"
-                yield ClauseFinding(Clause.ROUNDS, f"task {task.id}", detail)
 
 
 def _prove_answers(record: JobRecord) -> ClauseResult:
@@ -400,7 +389,10 @@ def _prove_batches(record: JobRecord) -> ClauseResult:
     for item in record.payments:
         published[item.batch].append(item)
     for number, batch in record.batches.items():
-        about, rows = f"batch {number}", _list_credits(record, published[number])
+        about, ordered = f"batch {number}", sorted(published[number], key=lambda item: item.id)
+        rows = [
+            (item.worker, Units(item.amount // record.opened.unit), item.payload_root or NO_ROOT) for item in ordered
+        ]
         try:
             groups = batch.groups or tuple(group_by_worker(rows))
             proven = bool(groups) and batch_root(groups) == batch.root
@@ -425,12 +417,6 @@ def _prove_batches(record: JobRecord) -> ClauseResult:
     unseen += [f"{waiting} payments that are in no settled batch"] if waiting else []
     unseen += [f"the sums of {rooted} batches, of which the contract has the root alone"] if rooted else []
     return ClauseResult(Clause.BATCHES, len(record.batches), "batches", tuple(faults), tuple(unseen))
-
-
-def _list_credits(record: JobRecord, items: Iterable[PublishedPayment]) -> list[tuple[Address, Units, Hash]]:
-    """Returns (worker, units, root) of each payment, in the order of the batch's rows."""
-    ordered = sorted(items, key=lambda item: item.id)
-    return [(item.worker, Units(item.amount // record.opened.unit), item.payload_root or NO_ROOT) for item in ordered]
 
 
 def _unpack_groups(groups: Iterable[PackedGroup]) -> Iterator[tuple[Address, Units, Hash]]:

@@ -8,11 +8,10 @@ from collections.abc import Container, Iterator, Mapping
 from gradmarket.market.features.disputes.transcript import count_answers
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import hash_leaf
-from gradmarket.market.messages import LogHead, Outcome
+from gradmarket.market.messages import Outcome
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.terms import TASK_COUNTED, TASK_ENDED, Hash, ReplicaId, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence
-from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.market.wire.poll import NO_ROOT
 from gradmarket.public_audit.audit_report import describe_count
 from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobRecord
@@ -26,8 +25,17 @@ def prove_log(record: JobRecord) -> ClauseResult:
     log, faults = record.log, list[ClauseFinding]()
     if log.head is None and not log.carried:
         return ClauseResult(Clause.LOG, 0, "leaves", unseen=("the log: neither the market nor a batch has one",))
-    lost = _find_lost_heads(record)
-    for about, head in _list_heads(record, lost):
+    restarts = () if log.head is None else log.head.restarts
+    # the batches whose heads the log does not lead to although a leaf under the signed head records them
+    lost = {
+        restart.batch: restart
+        for restart in restarts
+        if restart.batch in log.carried
+        and job_log.is_restart(log.leaves, restart.number, restart.batch, log.carried[restart.batch], restart.at)
+    }
+    heads = [(f"batch {number}", head) for number, head in log.carried.items() if number not in lost]
+    heads += [] if log.head is None else [("the signed head", log.head.struct())]
+    for about, head in heads:
         faults += (ClauseFinding(Clause.LOG, about, why) for why in job_log.find_head_faults(log.leaves, [head]))
     signer = record.opened.signer
     if log.head is not None and not is_signed_by(record.domain, log.head.struct(), log.head.signature, signer):
@@ -47,7 +55,6 @@ def prove_log(record: JobRecord) -> ClauseResult:
         f"the service was restored without them, at Unix time {restart.at}"
         for batch, restart in lost.items()
     ]
-    restarts = () if log.head is None else log.head.restarts
     copies = list(job_log.list_restores(record.opened.job, log.leaves, restarts))
     restored += [
         f"what the service told after leaf {one.number} of its log before Unix time {one.at}: it was restored then, "
@@ -63,23 +70,6 @@ def prove_log(record: JobRecord) -> ClauseResult:
     }
     unseen = (*restored, *(f"{count} {noun}" for noun, count in counts.items() if count > 0))
     return ClauseResult(Clause.LOG, len(log.leaves), "leaves", tuple(faults), unseen)
-
-
-def _find_lost_heads(record: JobRecord) -> dict[int, PublishedRestart]:
-    """Finds the batches whose heads the log does not lead to although a leaf under the signed head records them."""
-    log = record.log
-    return {
-        restart.batch: restart
-        for restart in (() if log.head is None else log.head.restarts)
-        if restart.batch in log.carried
-        and job_log.is_restart(log.leaves, restart.number, restart.batch, log.carried[restart.batch], restart.at)
-    }
-
-
-def _list_heads(record: JobRecord, lost: Container[int]) -> Iterator[tuple[str, LogHead]]:
-    yield from ((f"batch {number}", head) for number, head in record.log.carried.items() if number not in lost)
-    if record.log.head is not None:
-        yield "the signed head", record.log.head.struct()
 
 
 def _list_records(record: JobRecord, lost: Container[int]) -> Records:

@@ -6,7 +6,7 @@ from typing import Final
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.client.client_errors import ServiceProblem
-from gradmarket.market.features.claims import ClaimAnswer, PublishedClaim, RoundClaims, build_claim, digest_answers
+from gradmarket.market.features.claims import ClaimAnswer, RoundClaims, build_claim, digest_answers
 from gradmarket.market.job_parts import MOST_CLAIMS
 from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.signing import address_of, digest_struct, sign_digest
@@ -48,7 +48,12 @@ def claim_round(desk: RoundClaimClient, job: JobId, again: Recomputation, number
         return ClauseResult(Clause.CLAIMS, 0, "claims", tuple(again.faults), tuple(dict.fromkeys(again.unseen)))
     shown, faults, unseen = _answer_claim(desk, job, again, number, key, payloads)
     for item in shown.items:
-        if why := _find_claim_fault(again, number, item, payloads):
+        digest, record, why = digest_answers(item.key, payloads), again.record, ""
+        if digest != item.digest:
+            why = f"under its key the merged answers have {digest}, and {item.auditor} sent {item.digest}"
+        elif not is_signed_by(record.domain, item.struct(record.opened.job, number), item.signature, item.auditor):
+            why = "its auditor did not sign it"
+        if why:
             faults.append(ClauseFinding(Clause.CLAIMS, f"claim {item.number} of round {number}", why))
     own = address_of(key)
     mine = f"the own is of {own}" if any(item.auditor == own for item in shown.items) else "none is the own"
@@ -81,11 +86,3 @@ def _answer_claim(
         else:
             return answered, [], []
     return shown, [], [TAKEN]
-
-
-def _find_claim_fault(again: Recomputation, number: int, item: PublishedClaim, payloads: Sequence[Bytes]) -> str:
-    record, digest = again.record, digest_answers(item.key, payloads)
-    if digest != item.digest:
-        return f"under its key the merged answers have {digest}, and {item.auditor} sent {item.digest}"
-    struct = item.struct(record.opened.job, number)
-    return "" if is_signed_by(record.domain, struct, item.signature, item.auditor) else "its auditor did not sign it"

@@ -25,27 +25,30 @@ def prove_start(record: JobRecord, replayed: Digest | None = None) -> list[Claus
     start, earlier = record.publication.spec.continue_from, record.earlier
     if start is None:
         return []
-    found_faults, unseen, checked = list(_find_own_faults(record, start)), list[str](), 0
+    found_faults, unseen, checked = list[str](), list[str](), 0
+    begun = record.publication.parameters
+    if start.parameters is None or start.optimizer_state is None:
+        found_faults.append(f"it names no parameters or no optimizer's state of job {start.job}")
+    elif begun != start.parameters:
+        found_faults.append(f"it begins with {begun}, and names {start.parameters} as the end of {start.job}")
     if isinstance(earlier, str):
         unseen.append(f"the end of job {start.job}, which it continues: {earlier or 'nobody serves its records'}")
     elif not earlier.closed:
         found_faults.append(f"job {start.job}, which it continues, has no merged round")
     else:
-        last = earlier.closed[-1]
-        found_faults += [*_find_end_faults(earlier, start, last), *_find_log_faults(record, earlier)]
+        last, head, job = earlier.closed[-1], earlier.log.head, earlier.publication.job
+        found_faults += _find_end_faults(earlier, start, last)
+        if head is not None:
+            if not is_signed_by(record.domain, head.struct(), head.signature, earlier.opened.signer):
+                found_faults.append(f"the head of job {job}'s log is not signed by its signer")
+            head_faults = job_log.find_head_faults(earlier.log.leaves, [head.struct()])
+            found_faults += (f"job {job}: {why}" for why in head_faults)
         if replayed is not None and replayed != start.optimizer_state:
             found_faults.append(f"job {start.job} merged again ends with the optimizer's state {replayed}")
         unseen += _list_unseen(earlier, start, last, replayed)
         checked = int(_is_logged(earlier, last))
     faults = tuple(ClauseFinding(Clause.START, "the start", why) for why in found_faults)
     return [ClauseResult(Clause.START, checked, "start", faults, tuple(unseen))]
-
-
-def _find_own_faults(record: JobRecord, start: Continued) -> Iterator[str]:
-    if start.parameters is None or start.optimizer_state is None:
-        yield f"it names no parameters or no optimizer's state of job {start.job}"
-    elif record.publication.parameters != start.parameters:
-        yield f"it begins with {record.publication.parameters}, and names {start.parameters} as the end of {start.job}"
 
 
 def _find_end_faults(earlier: EarlierJob, start: Continued, last: PublishedRound) -> Iterator[str]:
@@ -65,16 +68,6 @@ def _find_end_faults(earlier: EarlierJob, start: Continued, last: PublishedRound
     tasks = spec.tasks_before + spec.sizes.before(done)
     if not spec.leaves_tasks and start.tasks != tasks:
         yield f"it counts {start.tasks} tasks before its own, and there were {tasks}"
-
-
-def _find_log_faults(record: JobRecord, earlier: EarlierJob) -> Iterator[str]:
-    head, job = earlier.log.head, earlier.publication.job
-    if head is None:
-        return
-    if not is_signed_by(record.domain, head.struct(), head.signature, earlier.opened.signer):
-        yield f"the head of job {job}'s log is not signed by its signer"
-    for why in job_log.find_head_faults(earlier.log.leaves, [head.struct()]):
-        yield f"job {job}: {why}"
 
 
 def _is_logged(earlier: EarlierJob, last: PublishedRound) -> bool:

@@ -6,7 +6,7 @@ for numbers below 2^-126, which a processor's child takes for 0.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -132,11 +132,22 @@ class JoinedParameters:
             ends[key] = place.start + room
 
     def join(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Returns one float32 tensor for each parameter as an optimizer takes them: flat, by the first one's name."""
-        return {
-            key: DeviceArray(torch.cat([part for place in places for part in _fill_place(place, tensors[place.name])]))
-            for key, places in self._joined.items()
-        }
+        """Returns one float32 tensor for each parameter as an optimizer takes them: flat, by the first one's name.
+
+        Raises PayloadRefused for a shape.
+        """
+        joined: dict[str, Any] = {}
+        for key, places in self._joined.items():
+            parts: list[Tensor] = []
+            for place in places:
+                tensor = tensors[place.name]
+                if tuple(tensor.shape) != place.shape:
+                    raise PayloadRefused(
+                        f"{place.name} has the shape {tuple(tensor.shape)}, and its parameter {place.shape}"
+                    )
+                parts += [tensor.reshape(-1), tensor.new_zeros(-tensor.numel() % CHUNK)]
+            joined[key] = DeviceArray(torch.cat(parts))
+        return joined
 
     def cut(self, joined: Mapping[str, Any]) -> dict[str, Tensor]:
         """The inverse of `join`, as views."""
@@ -178,13 +189,6 @@ class JoinedParameters:
         return [place.name for places in self._joined.values() for place in places]
 
 
-def _fill_place(place: _Place, tensor: Tensor) -> list[Tensor]:
-    """Returns a flat tensor, and the zeros after which the next CHUNK begins. Raises PayloadRefused for a shape."""
-    if tuple(tensor.shape) != place.shape:
-        raise PayloadRefused(f"{place.name} has the shape {tuple(tensor.shape)}, and its parameter {place.shape}")
-    return [tensor.reshape(-1), tensor.new_zeros(-tensor.numel() % CHUNK)]
-
-
 def clip_on_device(gradient: Mapping[str, Any], limit: float) -> dict[str, Any]:
     """Returns the gradient as norm.clip_gradient does, by a norm of the same bits; waits for the device once."""
     scale = compute_clip_factor(compute_device_norm(gradient), limit)
@@ -193,17 +197,15 @@ def clip_on_device(gradient: Mapping[str, Any], limit: float) -> dict[str, Any]:
 
 def compute_device_norm(gradient: Mapping[str, Any]) -> float:
     """Returns the L2 norm of all elements together, the bits of norm.compute_norm."""
-    sums = [part for array in gradient.values() for part in _add_squares(array.tensor.reshape(-1))]
+    sums = []
+    for array in gradient.values():
+        flat = array.tensor.reshape(-1)
+        for start in range(0, flat.numel(), SLAB):
+            part = flat[start : start + SLAB].to(torch.float64)
+            squares = torch.nn.functional.pad(part, (0, -part.numel() % CHUNK)).view(-1, CHUNK)
+            squares.mul_(squares)
+            while squares.shape[1] > 1:  # each CHUNK is added in halves
+                half = squares.shape[1] // 2
+                squares = squares[:, :half] + squares[:, half:]
+            sums.append(squares[:, 0])
     return math.sqrt(math.fsum(torch.cat(sums).tolist())) if sums else 0.0
-
-
-def _add_squares(flat: Tensor) -> Iterator[Tensor]:
-    """Yields the sums of squares of each CHUNK of a flat tensor, added in halves: float64."""
-    for start in range(0, flat.numel(), SLAB):
-        part = flat[start : start + SLAB].to(torch.float64)
-        squares = torch.nn.functional.pad(part, (0, -part.numel() % CHUNK)).view(-1, CHUNK)
-        squares.mul_(squares)
-        while squares.shape[1] > 1:
-            half = squares.shape[1] // 2
-            squares = squares[:, :half] + squares[:, half:]
-        yield squares[:, 0]

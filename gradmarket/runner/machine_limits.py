@@ -12,19 +12,15 @@ LEAST_MEMORY: Final = 2**28
 
 def count_cores(root: Path = ROOT) -> float:
     """Returns how many cores this process may use: by its affinity, or less where its control group has a quota."""
-    return min([float(len(os.sched_getaffinity(0))), *_list_core_quotas(root)])
-
-
-def _list_core_quotas(root: Path) -> Iterator[float]:
-    """Yields the quotas, in cores, of this process's control group and those around it, of either version."""
-    groups = root / "sys/fs/cgroup"
-    for place in _own_groups(root, "cpu"):
+    found, groups = [float(len(os.sched_getaffinity(0)))], root / "sys/fs/cgroup"
+    for place in _own_groups(root, "cpu"):  # of either version
         quota, _, period = _read_stripped(groups / place / "cpu.max").partition(" ")
         if not quota:
             quota = _read_stripped(groups / "cpu" / place / "cpu.cfs_quota_us")
             period = _read_stripped(groups / "cpu" / place / "cpu.cfs_period_us")
         if quota.isdigit() and period.isdigit() and int(period) > 0:
-            yield int(quota) / int(period)
+            found.append(int(quota) / int(period))
+    return min(found)
 
 
 def _own_groups(root: Path, kind: str) -> Iterator[Path]:
@@ -47,14 +43,9 @@ def _read_stripped(file: Path) -> str:
 def choose_memory(root: Path = ROOT) -> int:
     """Returns the default memory limit of a step, in bytes: half of this machine's or its control group's."""
     total = re.search(r"^MemTotal:\s+(\d+) kB$", _read_stripped(root / "proc/meminfo"), re.MULTILINE)
-    machine = [int(total[1]) * 1024] if total else []
-    return max(LEAST_MEMORY, min([*machine, *_list_memory_limits(root)], default=0) // 2)
-
-
-def _list_memory_limits(root: Path) -> Iterator[int]:
-    """Yields the bytes that this process's control group and those around it may have, of either version."""
-    groups = root / "sys/fs/cgroup"
-    for place in _own_groups(root, "memory"):
+    found, groups = [int(total[1]) * 1024] if total else [], root / "sys/fs/cgroup"
+    for place in _own_groups(root, "memory"):  # of either version
         for file in (groups / place / "memory.max", groups / "memory" / place / "memory.limit_in_bytes"):
             if (limit := _read_stripped(file)).isdigit():
-                yield int(limit)
+                found.append(int(limit))
+    return max(LEAST_MEMORY, min(found, default=0) // 2)

@@ -126,7 +126,13 @@ class Runner(DocumentRunner):
         An inner optimizer's memory, corrections and drawn counts go in with the state if that has them.
         """
         with self.lock:
-            return self._ask_step(state, batch, seed, step, _answer_of_step(self.current_document(), state, step), "")
+            document = self.current_document()
+            wanted: Described = answer_of(document)
+            if isinstance(step, WindowStep):  # the state after the window, and its losses
+                whole = build_layout(document)
+                own = {name: state[name] for name in own_names(state, whole)}
+                wanted = {**describe_arrays(own), **dict.fromkeys(by_step(whole), ((step.moves,), "float32"))}
+            return self._ask_step(state, batch, seed, step, wanted, "")
 
     def compute_payload(
         self, state: Arrays, batch: Arrays, seed: bytes, step: Step, codec: str, name: str = ""
@@ -149,12 +155,3 @@ class Runner(DocumentRunner):
         beside = {name: array for name, array in state.items() if name.startswith((MEMORY, CORRECTION, DRAWN))}
         request = {"do": "compute", "seed": seed.hex(), "step": step.model_dump(mode="json"), "codec": codec}
         return self.ask_arrays(request, state, batch, wanted, beside, "" if beside else name)
-
-
-def _answer_of_step(document: Document, state: Arrays, step: Step) -> Described:
-    """Describes the arrays of a step's answer: its document's, or the state after a window and its losses."""
-    if not isinstance(step, WindowStep):
-        return answer_of(document)
-    whole = build_layout(document)
-    own = {name: state[name] for name in own_names(state, whole)}
-    return {**describe_arrays(own), **dict.fromkeys(by_step(whole), ((step.moves,), "float32"))}

@@ -91,10 +91,6 @@ def _part_classes(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     )
 
 
-def _compute_accuracy(of: _Labelled) -> Tensor:
-    return of.truth.logical_and(of.guess).sum() / of.counted.sum()
-
-
 def _compute_top(k: int, of: _Labelled) -> Tensor:
     own = of.scores.masked_fill(of.truth.logical_not(), -torch.inf).amax(1, keepdim=True)
     higher = of.scores.gt(own).sum(1, keepdim=True)
@@ -144,7 +140,7 @@ def _compute_perplexity(of: _Labelled) -> Tensor:
 
 
 _READY: Final[dict[str, Callable[[_Labelled], Tensor]]] = {
-    "accuracy": _compute_accuracy,
+    "accuracy": lambda of: of.truth.logical_and(of.guess).sum() / of.counted.sum(),
     "auc": _compute_auc,
     "f1": _compute_f1,
     "mean_iou": _compute_mean_iou,

@@ -10,7 +10,6 @@ from typing import Final
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from gradmarket.market.gradient import noise
 from gradmarket.market.step import Passes
@@ -45,16 +44,19 @@ def compute_step_gradient(
         return mean_gradient(program, inputs, batch, seed, (step.rows, step.pass_rows), device)
     asked = step.per_row
     sums: Tensors = {}
-    for number, (part, _) in enumerate(iterate_microbatches(batch, step.room, step.pass_rows, device)):
+    for number, (rows_of_pass, _) in enumerate(iterate_microbatches(batch, step.room, step.pass_rows, device)):
         drawing, before = derive_part_seed(b"microbatch", number, seed), number * step.pass_rows
-        rows = row_gradients(program, inputs, part, drawing)
+        rows = row_gradients(program, inputs, rows_of_pass, drawing)
         clipped = clipped_sum(rows, asked.clip_norm, max(0, counted - before))
         sums = {name: sums[name] + value if sums else value for name, value in clipped.items()}
     drawn, place = derive_part_seed(b"noise", 0, seed), 0
     noised: Outcome = {"loss": np.zeros((), np.float32)}
     for name, value in sums.items():
-        with_noise = _add_noise(value, asked.noise_multiplier * asked.clip_norm, drawn, place)
-        noised[name] = (with_noise / step.rows).astype(np.float32)
+        flat, deviation = value.cpu().numpy().reshape(-1), asked.noise_multiplier * asked.clip_norm
+        for start in range(0, flat.size, DRAWN):  # on noise.noised's grid, by the place of an element among all
+            part = slice(start, min(start + DRAWN, flat.size))
+            flat[part] = noise.add_normal_noise(flat[part], deviation, drawn, place + start)
+        noised[name] = (flat.reshape(tuple(value.shape)) / step.rows).astype(np.float32)
         place += value.numel()
     if program.document.weight is not None:  # each row counts as one, whatever its targets: their number has no noise
         noised[WEIGHT] = np.array(step.rows, np.float32)
@@ -82,12 +84,3 @@ def clipped_sum(rows: Tensors, limit: float, counted: int | None = None) -> Tens
         name: (scale @ value.double().nan_to_num_(0.0, 0.0, 0.0)).view(rows[name].shape[1:])
         for name, value in flat.items()
     }
-
-
-def _add_noise(value: Tensor, deviation: float, seed: bytes, place: int) -> np.ndarray:
-    """Returns the sum with its noise, on noise.noised's grid; `place` is its first element's among all."""
-    flat = value.cpu().numpy().reshape(-1)
-    for start in range(0, flat.size, DRAWN):
-        part = slice(start, min(start + DRAWN, flat.size))
-        flat[part] = noise.add_normal_noise(flat[part], deviation, seed, place + part.start)
-    return flat.reshape(tuple(value.shape))

@@ -18,20 +18,19 @@ from graphdoc.figures import Bound
 def compute_task_cost(document: Document, bound: Bound, step: Step) -> Cost:
     """Returns the cost of one task; `bound` is that of one pass over any of step.pass_sizes rows."""
     sizes = _Sizes.of(document, step)
-    # The bytes held beside a pass of local steps: the changed parameters, and the inner optimizer's memory
-    between = ((1 + count_moments(step.optimizer)) * sizes.trained) if isinstance(step, LocalStep) else 0
+    between, shared = 0, sizes.state + sizes.rows + sizes.answer
+    peak_after = 2 * sizes.answer  # after a pass: the answer is copied on its way into the arena
+    if isinstance(step, LocalStep):
+        kept = count_moments(step.optimizer)
+        # beside a pass: the changed parameters, and the inner optimizer's memory
+        between = (1 + kept) * sizes.trained
+        # in the arena, in and out: windows have that memory there, and corrections are there once more while added
+        shared += ((2 * kept if step.leaves else 0) + 2 * step.control_variates) * sizes.trained
+        clipped = 0 if step.optimizer.clip is None else 1
+        peak_after = sizes.state + (2 + clipped + 2 * (1 + kept)) * sizes.trained + sizes.scratch
     sums = sizes.answer + sizes.largest if step.by_row or step.room > step.pass_rows else 0
     sums += (2 * step.pass_rows + 1) * sizes.trained if step.by_row else 0  # rows and sums are float64
     passing = int((1 + FRAGMENTS) * bound.peak_bytes) + sums + between
-    shared = sizes.state + sizes.rows + sizes.answer + _memory_in_and_out(sizes, step)
-    # The peak after a pass: the answer is copied on its way into the arena
-    if not isinstance(step, LocalStep):
-        peak_after = 2 * sizes.answer
-    else:
-        clipped = 0 if step.optimizer.clip is None else 1
-        peak_after = (
-            sizes.state + (2 + clipped + 2 * (1 + count_moments(step.optimizer))) * sizes.trained + sizes.scratch
-        )
     memory = bound.idle_bytes + RUNTIME + shared + max(passing, peak_after)
     operations = bound.operations * step.passes + step.moves * sizes.moving
     return Cost(operations, memory, passing, sizes.state, bound.only_on_cpu)
@@ -58,28 +57,14 @@ class _Sizes:
         state, rows = size_of(document.state), size_of(document.batch(step.moves * step.room))
         trained = 4 * sum(entry.elements for entry in document.trainable)
         updates = 4 * sum(math.prod(document.state[name][0]) for name in document.updates)
-        scratch, moving = _measure_inner_step(document, step.optimizer) if isinstance(step, LocalStep) else (0, 0)
+        scratch = moving = 0
+        if isinstance(step, LocalStep):
+            settings = load_optimizer(step.optimizer.name).Settings(**step.optimizer.settings)
+            shapes = [(entry.name, tuple(entry.shape)) for entry in document.trainable]
+            scratch = max((settings.count_scratch_bytes(*one) for one in shapes), default=0)
+            moving = sum(settings.operations(*one) for one in shapes)
         largest = 4 * max((entry.elements for entry in document.trainable), default=0)
         return cls(state, rows, trained, 4 + trained + updates, largest, scratch, moving)
-
-
-def _measure_inner_step(document: Document, chosen: InnerOptimizer) -> tuple[int, int]:
-    """Returns the scratch bytes and the operations of an inner step; see _Sizes."""
-    settings = load_optimizer(chosen.name).Settings(**chosen.settings)
-    shapes = [(entry.name, tuple(entry.shape)) for entry in document.trainable]
-    scratch = max((settings.count_scratch_bytes(*one) for one in shapes), default=0)
-    return scratch, sum(settings.operations(*one) for one in shapes)
-
-
-def _memory_in_and_out(sizes: _Sizes, step: Step) -> int:
-    """Returns the bytes in the arena that an inner optimizer's memory takes beside state and answer, in and out.
-
-    Windows have it there; corrections are there once, and once more while they are added.
-    """
-    if not isinstance(step, LocalStep):
-        return 0
-    memory = 2 * count_moments(step.optimizer) if step.leaves else 0
-    return (memory + 2 * step.control_variates) * sizes.trained
 
 
 def count_moments(chosen: InnerOptimizer) -> int:

@@ -52,25 +52,23 @@ def describe_shortage(candidates: Sequence[Candidate], opening: Opening, mixable
         return "no worker is here"
     counted, reasons = list[Party](), Counter[str]()
     for candidate in candidates:
-        reason = _of_one(candidate, opening, counted, mixable)
-        if reason is None:
-            counted.append(candidate.party)
+        party, decided = candidate.party, why_not(candidate, opening)
+        why: str | None
+        if decided in (None, Reason.NO_RESERVATION, Reason.AT_CAPACITY):
+            shared = next((other for other in counted if is_same_party(party, other, opening.separation)), None)
+            why = None if shared is None else _describe_shared_link(party, shared)
+        elif decided is Reason.OTHER_CLASS and may_mix_classes(
+            candidate.determinism_class, opening.determinism_class, mixable
+        ):
+            why = None
         else:
-            reasons[reason] += 1
+            why = in_words(candidate, opening)
+        if why is None:
+            counted.append(party)
+        else:
+            reasons[why] += 1
     reason_counts = [f"{number} of {len(candidates)}: {reason}" for reason, number in reasons.most_common(3)]
     return "; ".join(reason_counts)
-
-
-def _of_one(candidate: Candidate, opening: Opening, counted: Sequence[Party], mixable: Mixable) -> str | None:
-    reason = why_not(candidate, opening)
-    if reason in (Reason.NO_RESERVATION, Reason.AT_CAPACITY) or reason is None:
-        shared = next((party for party in counted if is_same_party(candidate.party, party, opening.separation)), None)
-        return None if shared is None else _describe_shared_link(candidate.party, shared)
-    if reason is Reason.OTHER_CLASS and may_mix_classes(
-        candidate.determinism_class, opening.determinism_class, mixable
-    ):
-        return None
-    return in_words(candidate, opening)
 
 
 def _describe_shared_link(one: Party, other: Party) -> str:

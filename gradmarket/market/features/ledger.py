@@ -140,8 +140,11 @@ def compare_books(
                 chain.withdrawn,
             )
         )
+        earned = sums[EntryKind.EARNED, worker]
         problems += [
-            _describe_excess(kind, sums[kind, worker], sums[EntryKind.EARNED, worker], worker) for kind in COUNT_EARNED
+            f"{kind} for {worker}: {sums[kind, worker]}, of {earned} earned"
+            for kind in COUNT_EARNED
+            if sums[kind, worker] > earned
         ]
     return [problem for problem in problems if problem]
 
@@ -152,7 +155,3 @@ COUNT_EARNED: Final = (EntryKind.VOUCHERED, EntryKind.SETTLED, EntryKind.REDEEME
 
 def _describe_book_difference(amount: str, books: int, contract: int) -> str:
     return "" if books == contract else f"{amount}: books {books}, contract {contract}"
-
-
-def _describe_excess(kind: EntryKind, units: int, earned: int, worker: Address) -> str:
-    return "" if units <= earned else f"{kind} for {worker}: {units}, of {earned} earned"

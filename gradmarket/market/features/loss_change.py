@@ -163,7 +163,10 @@ def compute_change(before: Sequence[float], after: Sequence[float]) -> Change:
 
     A loss that is not finite counts as not having fallen at all.
     """
-    own, *others = (_compute_fall(*losses) for losses in zip(before, after, strict=True))
+    falls = (had - has for had, has in zip(before, after, strict=True))
+    own, *others = (
+        max(-LARGEST_FALL, min(LARGEST_FALL, fall)) if math.isfinite(fall) else -LARGEST_FALL for fall in falls
+    )
     return Change(own, tuple(others))
 
 
@@ -175,7 +178,11 @@ def honest_share(passed: int, runs: int) -> float | None:
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if _at_least(passed, runs, middle) < DOUBT else (low, middle)
+        # the probability of `passed` or more passes in `runs`, where each comes with probability `middle`
+        likely = math.fsum(
+            math.comb(runs, k) * middle**k * (1.0 - middle) ** (runs - k) for k in range(passed, runs + 1)
+        )
+        low, high = (middle, high) if likely < DOUBT else (low, middle)
     return low if low >= LEAST else None
 
 
@@ -206,17 +213,6 @@ def decide_change_verdict(total: float) -> ChangeVerdict:
     if total >= CONVICTS:
         return ChangeVerdict.CONVICTED
     return ChangeVerdict.HONEST if total <= CLEARS else ChangeVerdict.OPEN
-
-
-def _compute_fall(before: float, after: float) -> float:
-    fall = before - after
-    return max(-LARGEST_FALL, min(LARGEST_FALL, fall)) if math.isfinite(fall) else -LARGEST_FALL
-
-
-def _at_least(passed: int, runs: int, share: float) -> float:
-    """Returns the probability of `passed` or more passes in `runs`, where each comes with probability `share`."""
-    counts = range(passed, runs + 1)
-    return math.fsum(math.comb(runs, k) * share**k * (1.0 - share) ** (runs - k) for k in counts)
 
 
 SHARE: Final = 1e-3

@@ -124,8 +124,14 @@ def step_part(
     step = OneStep(parameters, after, held, move.optimizer, move.settings, lr)
     step.factor = clipped
     runs = [(part.start, _join_merged_values(layout, shards, part))] if whole else merged_values(layout, shards, part)
+    firsts = {entry.name: place.start for entry, place in places_in(layout, part)}
     for start, values in runs:
-        step.take(_shift_places(layout, part, cut_pieces(layout, start, values, values.size if whole else step.most)))
+        pieces = cut_pieces(layout, start, values, values.size if whole else step.most)
+        step.take(
+            (entry, slice(place.start - firsts[entry.name], place.stop - firsts[entry.name]), piece)
+            for entry, place, piece in pieces
+            if piece.size
+        )
     step.finish()
     kept = {key: array.reshape(-1) if parse_memory_owner(key) else array for key, array in held.items()}
     return {name: array.reshape(-1) for name, array in after.items()}, kept, step.loss
@@ -134,16 +140,6 @@ def step_part(
 def parse_memory_owner(key: str) -> str:
     """Returns the parameter to which an array of the optimizer's memory belongs; empty where it belongs to all."""
     return key.partition("/")[2]
-
-
-def _shift_places(
-    layout: Layout, part: slice, found: Iterable[tuple[LayoutEntry, slice, Vector]]
-) -> Iterator[tuple[LayoutEntry, slice, Vector]]:
-    """Yields pieces that have elements, with their places in the range's part of the tensor."""
-    firsts = {entry.name: place.start for entry, place in places_in(layout, part)}
-    for entry, place, values in found:
-        if values.size:
-            yield entry, slice(place.start - firsts[entry.name], place.stop - firsts[entry.name]), values
 
 
 def _join_merged_values(layout: Layout, shards: Shards, part: slice) -> Vector:

@@ -139,13 +139,12 @@ def weigh_evidence(record: TrustRecord, here: GradientCost) -> float:
     """Returns the evidence that counts in a job whose gradients cost `here`, paid by its requester."""
     others = [given for payer, given in record.payers.items() if payer != here.payer] if here.payer else []
     own = max(0.0, record.evidence - sum(given.evidence for given in others))
-    weighed = (_weigh_without(left_out, record, here) for left_out in others or [NO_EVIDENCE])
-    return min((1.0 + BESIDE) * own, *weighed)
-
-
-def _weigh_without(left_out: PaidEvidence, record: TrustRecord, here: GradientCost) -> float:
-    spent = ((record.paid - left_out.paid, here.price), (record.computed - left_out.computed, here.operations))
-    return min([record.evidence - left_out.evidence, *(COMPARABLE * had / each for had, each in spent if each > 0.0)])
+    weighed = [(1.0 + BESIDE) * own]
+    for left_out in others or [NO_EVIDENCE]:
+        spent = ((record.paid - left_out.paid, here.price), (record.computed - left_out.computed, here.operations))
+        weighed.append(record.evidence - left_out.evidence)
+        weighed += [COMPARABLE * had / each for had, each in spent if each > 0.0]
+    return min(weighed)
 
 
 def compute_record_standing(record: TrustRecord, at: float, here: GradientCost = UNKNOWN) -> float:

@@ -66,10 +66,12 @@ class VerdictCase:
     def groups(self) -> list[frozenset[ReplicaId]]:
         """The replicas that agree, the largest group first; one that did not open its commitment is in no group."""
         chosen = load_verifier(self.checks.verifier)
-        cast = {
-            one.id: chosen.ballot(_build_revealed(one)) if _is_ballot_opened(self.scope, one) else None
-            for one in self.committed
-        }
+        cast = dict.fromkeys(one.id for one in self.committed)
+        for one in self.committed:
+            if _is_ballot_opened(self.scope, one):
+                sketch = None if one.sketch is None else sketch_packing.decode_sketch(one.sketch)
+                revealed = Revealed(Digest(one.root or ""), one.determinism_class or "", sketch)
+                cast[one.id] = chosen.ballot(revealed)
         return chosen.groups(cast, self.allowed)
 
     @cached_property
@@ -128,8 +130,23 @@ def list_case_faults(case: VerdictCase) -> list[Finding]:
     """Returns every fault of the evidence; empty if all verdicts of the task are proven, or it ended without any."""
     if not case.committed and case.evidence.state not in TASK_ENDED - TASK_OVER:
         return [Finding(Fault.NOT_SHOWN)]
-    ballots = [finding for ballot in case.committed for finding in _of_verdict(case, ballot)]
-    return [*_find_vote_faults(case), *_find_root_faults(case), *ballots, *_find_draw_faults(case)]
+    found, root = list(_find_vote_faults(case)), case.evidence.root
+    if (root is None) is (case.evidence.state in TASK_DECIDED):
+        found.append(Finding(Fault.NO_TASK_ROOT))
+    if root is not None and root not in case.roots:
+        detail = f"{', '.join(sorted(case.roots)) or 'none'}, not {root}"
+        found.append(Finding(Fault.OTHER_TASK_ROOT, detail=detail))
+    for ballot in case.committed:
+        promised = ballot.outcome in PROMISES
+        verdict = ballot.verdict(case.evidence.offer.price if promised else Units(0))
+        if fault := of_verdict(case.scope, verdict, ballot.worker):
+            found.append(Finding(fault, ballot.id))
+        # a task without root was or will be redone, and nobody was judged by it
+        if root is not None and promised:
+            found += [Finding(fault, ballot.id) for fault in _find_promise_faults(case, ballot)]
+        if root is not None and ballot.outcome == Outcome.REJECTED:
+            found += _find_rejection_faults(case, ballot, verdict.root)
+    return [*found, *_find_draw_faults(case)]
 
 
 def of_rejection(case: VerdictCase, verdict: SignedVerdict, offer: Hash, me: Address, sealed: Hash) -> list[Finding]:
@@ -214,11 +231,6 @@ def _is_ballot_opened(scope: OfferScope, ballot: PublishedBallot) -> bool:
     return scope.is_seal_opened(ballot.worker, Hash(ballot.sealed or b""), ballot.salt, ballot.root)
 
 
-def _build_revealed(ballot: PublishedBallot) -> Revealed:
-    sketch = None if ballot.sketch is None else sketch_packing.decode_sketch(ballot.sketch)
-    return Revealed(Digest(ballot.root or ""), ballot.determinism_class or "", sketch)
-
-
 def _sketch_is_signed(scope: OfferScope, ballot: PublishedBallot, seed: Hash | None) -> bool:
     if ballot.sketch is None or ballot.sketch_signature is None or ballot.determinism_class is None or seed is None:
         return False
@@ -226,26 +238,6 @@ def _sketch_is_signed(scope: OfferScope, ballot: PublishedBallot, seed: Hash | N
         numbers=ballot.sketch, determinism_class=ballot.determinism_class, signature=ballot.sketch_signature
     )
     return is_signed_by(scope.domain, request.struct(scope.name, ballot.worker, seed), request.signature, ballot.worker)
-
-
-def _find_root_faults(case: VerdictCase) -> Iterator[Finding]:
-    """Checks that a decided task's root is one of the quorum's."""
-    root = case.evidence.root
-    if (root is None) is (case.evidence.state in TASK_DECIDED):
-        yield Finding(Fault.NO_TASK_ROOT)
-    if root is not None and root not in case.roots:
-        yield Finding(Fault.OTHER_TASK_ROOT, detail=f"{', '.join(sorted(case.roots)) or 'none'}, not {root}")
-
-
-def _of_verdict(case: VerdictCase, ballot: PublishedBallot) -> Iterator[Finding]:
-    """Checks a ballot's verdict. A task without root was or will be redone, and nobody was judged by it."""
-    verdict = ballot.verdict(case.evidence.offer.price if ballot.outcome in PROMISES else Units(0))
-    if fault := of_verdict(case.scope, verdict, ballot.worker):
-        yield Finding(fault, ballot.id)
-    if case.evidence.root is not None and ballot.outcome in PROMISES:
-        yield from (Finding(fault, ballot.id) for fault in _find_promise_faults(case, ballot))
-    if case.evidence.root is not None and ballot.outcome == Outcome.REJECTED:
-        yield from _find_rejection_faults(case, ballot, verdict.root)
 
 
 def _find_promise_faults(case: VerdictCase, ballot: PublishedBallot) -> Iterator[Fault]:

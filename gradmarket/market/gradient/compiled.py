@@ -27,8 +27,13 @@ class _Loop:
         if self.machine_code is None:
             # Puts machine code in each loop's place, where the loops beside it look for it; two threads at once do it
             # twice
-            module = self.loop.__module__
-            codes = [(each, _machine_code(each.loop)) for each in _loops[module]]
+            njit, codes = import_module("numba").njit, []
+            for each in _loops[self.loop.__module__]:
+                try:
+                    code = njit(cache=True, nogil=True, error_model="numpy")(each.loop)
+                except RuntimeError:  # numba raises it where it finds no folder for its cache
+                    code = njit(nogil=True, error_model="numpy")(each.loop)
+                codes.append((each, code))
             for each, code in codes:
                 each.loop.__globals__[each.loop.__name__] = code
             for each, code in codes:
@@ -39,11 +44,3 @@ class _Loop:
 def compile_loop(loop: Any) -> Any:
     """Returns the loop as machine code, kept on disk where the package or a cache folder can be written."""
     return _Loop(loop)
-
-
-def _machine_code(loop: Any) -> Any:
-    njit = import_module("numba").njit
-    try:
-        return njit(cache=True, nogil=True, error_model="numpy")(loop)
-    except RuntimeError:  # numba raises it where it finds no folder for its cache
-        return njit(nogil=True, error_model="numpy")(loop)

@@ -83,17 +83,12 @@ def _fold_tensor(vector: Vector, signs: Vector, seed: Hash, name: str) -> Vector
         own, whole = signs[offset : offset + stack.size], stack.size - stack.size % row
         for part, width in ((slice(whole), row), (slice(whole, None), stack.size - whole)):
             if width and stack[part].size:
-                total[start : start + width] += _sum_signed_rows(
-                    stack[part].reshape(-1, width), own[part].reshape(-1, width)
+                # in one pass over memory: a product and then a sum would be two
+                total[start : start + width] += np.einsum(
+                    "ri,ri->i", stack[part].reshape(-1, width), own[part].reshape(-1, width)
                 )
         at += stack.size
     return (total[:PLACES] + total[PLACES:]).astype(np.float32)
-
-
-def _sum_signed_rows(stack: Vector, signs: Vector) -> Vector:
-    """Returns the signed sum of a stack's rows, in one pass over memory: a product and then a sum would be two."""
-    added: Vector = np.einsum("ri,ri->i", stack, signs)
-    return added
 
 
 def _draw_numbers(seed: Hash, name: bytes, count: int, numbers: int) -> list[list[int]]:

@@ -233,25 +233,19 @@ def leading_class(
     if not present:
         return None
     names = sorted({name for name, _ in present})[: 1 if mixable == ALL else None]
-    counted = {name: _count_class_parties(name, present, separation, mixable) for name in names}
+    counted = {}
+    for first in names:  # separate parties of this class or of comparable ones; its own are counted first
+        members: list[tuple[str, Party]] = []
+        allowed = list_comparable_classes(first, mixable)
+        for name, party in sorted(present, key=lambda pair: pair[0] != first) if mixable else present:
+            comparable = allowed is None or name in allowed
+            if not comparable or not all(may_mix_classes(name, other, mixable) for other, _ in members):
+                continue
+            if not any(is_same_party(party, other, separation) for _, other in members):
+                members.append((name, party))
+        counted[first] = len(members)
     leading = max(counted, key=lambda name: counted[name])
     return leading, counted[leading]
-
-
-def _count_class_parties(
-    first: str, present: Sequence[tuple[str, Party]], separation: Sequence[str], mixable: Mixable
-) -> int:
-    """Returns how many separate parties are of this class or of comparable ones; its own are counted first."""
-    members: list[tuple[str, Party]] = []
-    allowed = list_comparable_classes(first, mixable)
-    for name, party in sorted(present, key=lambda pair: pair[0] != first) if mixable else present:
-        if (allowed is not None and name not in allowed) or not all(
-            may_mix_classes(name, other, mixable) for other, _ in members
-        ):
-            continue
-        if not any(is_same_party(party, other, separation) for _, other in members):
-            members.append((name, party))
-    return len(members)
 
 
 THREADS: Final = re.compile(r"/threads-(\d+)$")

@@ -23,10 +23,6 @@ def _is_none(value: Any) -> bool:
     return value is None
 
 
-def _is_zero(value: float) -> bool:
-    return value == 0.0
-
-
 class StopAtMetric(Part):
     metric: MetricName
     at: float
@@ -39,7 +35,7 @@ class StopAtPatience(Part):
 
     metric: MetricName
     patience: Count
-    least: float = Field(default=0.0, ge=0.0, exclude_if=_is_zero)
+    least: float = Field(default=0.0, ge=0.0, exclude_if=lambda value: value == 0.0)
     """An evaluation is better only by more than this."""
     better: Better | None = Field(default=None, exclude_if=_is_none)
     """See StopAtMetric."""

@@ -11,7 +11,7 @@ service that gave no receipt may call an answer silence.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import permutations, product
@@ -112,14 +112,25 @@ def prove_disputes(
     for task, shown in record.evidence.items():
         hidden = [ClauseFinding(Clause.DISPUTES, f"task {task}", why) for why in _find_hidden(leaves, shown)]
         seen.faults += hidden
-        seen.unheard += not hidden and _is_unheard(record, shown)
+        # the task failed with answers that differ, and no hearing is shown
+        differ = len({one.root for one in shown.committed if one.salt is not None}) > 1
+        failed = record.publication.spec.refereed and shown.state is TaskState.FAILED
+        seen.unheard += not hidden and failed and differ and not shown.hearings
         for number, hearing in enumerate(shown.hearings or ()):
             count += 1
             about = f"hearing {number} of task {task}"
             faults = [*_find_faults(record, shown, hearing, trace, seen)]
             seen.faults += (ClauseFinding(Clause.DISPUTES, about, why) for why in faults)
-    if receipts:
-        _compare_receipts(record, receipts, now, seen)
+    by_offer, log = {shown.offer_digest: shown for shown in record.evidence.values()}, record.log
+    past = [one for one in (() if log.head is None else log.head.restarts) if one.at <= now + SKEW_S]
+    restores = list(list_restores(record.opened.job, log.leaves, past, log.carried)) if receipts else []
+    scope = ReceiptScope(record.domain, record.opened.signer, record.opened.job, log.leaves, restores)
+    for kept in receipts:
+        judged = judge_receipt(scope, kept, by_offer.get(kept.offer))
+        if judged.fault:
+            seen.faults.append(ClauseFinding(Clause.DISPUTES, f"task {kept.task}", judged.fault))
+        elif judged.note:
+            seen.receipts[judged.note] += 1
     if not own_node and (count or receipts):
         seen.referee = record.opened.signer
     played = count - seen.undecided - seen.under_way - sum(seen.unplayed.values())
@@ -154,28 +165,6 @@ def _list_possible_hearings(shown: PublishedEvidence) -> Iterator[tuple[tuple[Ad
     yield from product(auditors, runs)
 
 
-def _is_unheard(record: JobRecord, shown: PublishedEvidence) -> bool:
-    """Returns whether the task failed with answers that differ, and no hearing is shown."""
-    roots = {one.root for one in shown.committed if one.salt is not None}
-    return (
-        record.publication.spec.refereed and shown.state is TaskState.FAILED and len(roots) > 1 and not shown.hearings
-    )
-
-
-def _compare_receipts(record: JobRecord, receipts: Iterable[KeptReceipt], now: float, seen: _Seen) -> None:
-    by_offer = {shown.offer_digest: shown for shown in record.evidence.values()}
-    log = record.log
-    past = [one for one in (() if log.head is None else log.head.restarts) if one.at <= now + SKEW_S]
-    restores = list(list_restores(record.opened.job, log.leaves, past, log.carried))
-    scope = ReceiptScope(record.domain, record.opened.signer, record.opened.job, log.leaves, restores)
-    for kept in receipts:
-        judged = judge_receipt(scope, kept, by_offer.get(kept.offer))
-        if judged.fault:
-            seen.faults.append(ClauseFinding(Clause.DISPUTES, f"task {kept.task}", judged.fault))
-        elif judged.note:
-            seen.receipts[judged.note] += 1
-
-
 def _find_faults(
     record: JobRecord, shown: PublishedEvidence, hearing: PublishedHearing, trace: Trace | None, seen: _Seen
 ) -> Iterator[str]:
@@ -190,7 +179,10 @@ def _find_faults(
     if not hearing.across and len({classes[side] for side in hearing.sides if side in classes}) > 1:
         yield "its sides answered in two classes, whose bits differ, and it judged them by their bits"
     signed = list(find_transcript_faults(record.domain, record.opened.signer, shown.offer_digest, hearing))
-    if hearing.ruling is None and not _is_decided(shown, hearing):
+    decided = shown.state in TASK_DECIDED  # the answer is chosen that its referee was to choose: the task's
+    if hearing.run is not None:  # or its audit's
+        decided = shown.audit is not None and shown.audit.root is not None
+    if hearing.ruling is None and not decided:
         signed.remove(NO_RULING)
         seen.under_way += 1
     yield from signed
@@ -213,13 +205,6 @@ def _list_classes(shown: PublishedEvidence, hearing: PublishedHearing) -> Mappin
     if hearing.run is not None and shown.audit is not None:
         return dict.fromkeys(hearing.sides, shown.audit.determinism_class)
     return {ballot.worker: ballot.determinism_class for ballot in shown.committed}
-
-
-def _is_decided(shown: PublishedEvidence, hearing: PublishedHearing) -> bool:
-    """Returns whether the answer is chosen that its referee was to choose: the task's, or its audit's."""
-    if hearing.run is None:
-        return shown.state in TASK_DECIDED
-    return shown.audit is not None and shown.audit.root is not None
 
 
 def _play(

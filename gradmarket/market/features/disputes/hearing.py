@@ -23,17 +23,15 @@ def judge_operation(referee: Referee, leaf: int, redo: Redo, judge: Judge | None
 def compute_decision(referee: Referee, leaf: int, redo: Redo, judge: Judge | None = None) -> Callable[[], object]:
     """Computes the operation again, and returns a callable that gives the referee the result."""
     if referee.terms.across:
-        judged = {side: _judge_side(referee, leaf, side, judge) for side in referee.terms.sides}
+        judged: dict[Address, bool | None] = {}
+        for side in referee.terms.sides:
+            shown = referee.list_judged()[side]
+            try:
+                judged[side] = None if judge is None or shown is None else judge(leaf, *shown)
+            except Refused:
+                judged[side] = None
         return partial(referee.decide_across, judged)
     try:
         return partial(referee.decide, redo(leaf, referee.inputs))
     except Refused as error:
         return partial(referee.decide, None, error.detail)
-
-
-def _judge_side(referee: Referee, leaf: int, side: Address, judge: Judge | None) -> bool | None:
-    shown = referee.list_judged()[side]
-    try:
-        return None if judge is None or shown is None else judge(leaf, *shown)
-    except Refused:
-        return None

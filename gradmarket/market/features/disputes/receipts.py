@@ -83,7 +83,12 @@ def judge_receipt(scope: ReceiptScope, kept: KeptReceipt, shown: PublishedEviden
     may_be_secret = kept.run is not None and shown is not None and shown.state not in TASK_ENDED
     if may_be_secret and (kept.sides, kept.run) not in heard:
         return JudgedReceipt(note=UNDER_WAY)
-    if (restore := _find_restore(scope, kept)) is not None:
+    # a restore after the answer, from a copy without the hearing's end, admits the loss of receipts as it does that of
+    # heads (job_log.find_admission)
+    later = [restore for restore in scope.restores if kept.at <= restore.at + SKEW_S]
+    ends = {hash_leaf(data) for data in list_answer_counts(kept.offer, kept.sides, kept.run)} if later else set[bytes]()
+    restore = next((one for one in later if ends.isdisjoint(scope.leaves[: one.number])), None)
+    if restore is not None:
         lost = f"from before a restore at Unix time {restore.at}, as leaf {restore.number} of the log admits"
         return JudgedReceipt(note=f"{lost}, of answers that may have been lost then")
     return JudgedReceipt(fault=f"{fault}: its receipt is signed 0x{kept.signature.hex()}")
@@ -97,7 +102,10 @@ def _find_fault(kept: KeptReceipt, shown: PublishedEvidence | None) -> str:
     named = [each for each in hearings if name_dispute(kept.offer, each.sides, [*map(hash_of, each.roots)]) == dispute]
     if not named:
         return f"the hearing of {' and '.join(kept.sides)} is hidden, and {kept.side} answered in it"
-    showing = [(each, at) for each in named if (at := _find_time(each, kept)) is not None]
+    showing = list[tuple[PublishedHearing, int]]()
+    for each in named:
+        answers = each.questions[kept.number].answers if kept.number < len(each.questions) else ()
+        showing += [(each, said.at) for said in answers if (said.side, said.said) == (kept.side, kept.said)][:1]
     if not showing:
         return f"question {kept.number}: the answer of {kept.side} is hidden"
     if kept.at not in (times := [at for _, at in showing]):
@@ -107,22 +115,6 @@ def _find_fault(kept: KeptReceipt, shown: PublishedEvidence | None) -> str:
     if any(ruling is not None and ruling.why == SILENCE and kept.side in ruling.wrong for ruling in last):
         return f"question {kept.number}: {kept.side} answered it, and lost by silence"
     return ""
-
-
-def _find_time(hearing: PublishedHearing, kept: KeptReceipt) -> int | None:
-    """Returns when the receipt's answer came, as the hearing shows it; None where it does not."""
-    answers = hearing.questions[kept.number].answers if kept.number < len(hearing.questions) else ()
-    return next((said.at for said in answers if (said.side, said.said) == (kept.side, kept.said)), None)
-
-
-def _find_restore(scope: ReceiptScope, kept: KeptReceipt) -> PublishedRestart | None:
-    """Returns the restore that may have lost the answer, if any: one after it, from a copy without the hearing's end.
-
-    A restore admits the loss of receipts as it does that of heads (job_log.find_admission).
-    """
-    later = [restore for restore in scope.restores if kept.at <= restore.at + SKEW_S]
-    ends = {hash_leaf(data) for data in list_answer_counts(kept.offer, kept.sides, kept.run)} if later else set[bytes]()
-    return next((one for one in later if ends.isdisjoint(scope.leaves[: one.number])), None)
 
 
 def list_answer_counts(

@@ -42,7 +42,12 @@ class SampledSteps(NamedTuple):
 @lru_cache(maxsize=1024)
 def compute_sampled_epsilon(parts: Sequence[SampledSteps], delta: float) -> float:
     """Returns the epsilon at this delta of all these steps together, from above: within 1/1,000 up to 10,000 steps."""
-    taken = [_join_whole(part) for part in parts if part.steps]
+    # steps over every row are one Gaussian mechanism (holder_budget)
+    taken = [
+        part if part.rate < 1.0 else SampledSteps(part.noise_multiplier / math.sqrt(part.steps), 1.0, 1)
+        for part in parts
+        if part.steps
+    ]
     if not taken:
         return 0.0
     return max(_compute_direction(taken, delta, way) for way in (1, -1))
@@ -75,13 +80,6 @@ def count_affordable_steps(noise_multiplier: float, rate: float, delta: float, e
     return low
 
 
-def _join_whole(part: SampledSteps) -> SampledSteps:
-    """Returns steps over every row as the one Gaussian mechanism that they are (holder_budget)."""
-    if part.rate < 1.0:
-        return part
-    return SampledSteps(part.noise_multiplier / math.sqrt(part.steps), 1.0, 1)
-
-
 class _Losses(NamedTuple):
     """The losses of one step, and the logarithms of their probabilities."""
 
@@ -106,8 +104,11 @@ def _compute_direction(parts: Sequence[SampledSteps], delta: float, way: int) ->
 
     power = math.exp(_find_least(bound, -12.0, 16.0))
     top = max(bound(math.log(power)), 0.0)
-    low, high = _find_range(moment, power)
-    width = (high - low) / GRID
+    # the range of the weighted losses of all steps, but for exp(-NEGLIGIBLE) (Chernoff's bound)
+    at, moves = moment(power), [power * 2.0**exponent for exponent in range(-12, 13)]
+    high = min((moment(power + move) - at + NEGLIGIBLE) / move for move in moves)
+    low = max((at - moment(power - move) - NEGLIGIBLE) / move for move in moves)
+    width = (max(high, low + 1e-12) - low) / GRID
     first, log_weight = math.floor(low / width), 0.0
     spectrum = np.ones(GRID // 2 + 1, np.complex128)
     for one in steps:
@@ -136,15 +137,6 @@ def _find_losses(part: SampledSteps, delta: float, way: int) -> _Losses:
     with np.errstate(divide="ignore"):
         losses = np.logaddexp(np.log1p(-rate), math.log(rate) + (2 * x - 1) / (2 * z * z))
     return _Losses(losses, base + losses, part.steps) if way > 0 else _Losses(-losses, base, part.steps)
-
-
-def _find_range(moment: Callable[[float], float], power: float) -> tuple[float, float]:
-    """Returns the range of the weighted losses of all steps, but for exp(-NEGLIGIBLE) (Chernoff's bound)."""
-    at = moment(power)
-    moves = [power * 2.0**exponent for exponent in range(-12, 13)]
-    high = min((moment(power + move) - at + NEGLIGIBLE) / move for move in moves)
-    low = max((at - moment(power - move) - NEGLIGIBLE) / move for move in moves)
-    return low, max(high, low + 1e-12)
 
 
 def _put_on_grid(one: _Losses, power: float, width: float) -> tuple[Reals, float]:

@@ -72,21 +72,16 @@ def draw_orders(count: int, draws: int, seed: Hash) -> list[tuple[int, ...]]:
 
 
 def estimate_values(drawn: Sequence[Sequence[int]], added: Callable[[Sequence[int]], Sequence[float]]) -> Worths:
-    """Returns the estimate from pairs of orders. `added` gives each answer's gain over those before it in an order."""
+    """Returns the estimate from pairs of orders. `added` gives each answer's gain over those before it in an order.
+
+    The standard errors of the means are infinite for a single pair.
+    """
     found = [[value for _, value in sorted(zip(order, added(order), strict=True))] for order in drawn]
     pairs = [[(a + b) / 2 for a, b in zip(*pair, strict=True)] for pair in zip(found[::2], found[1::2], strict=True)]
-    means = tuple(math.fsum(column) / len(pairs) for column in zip(*pairs, strict=True))
-    spread = (
-        _compute_standard_error(column, mean) for column, mean in zip(zip(*pairs, strict=True), means, strict=True)
-    )
-    return Worths(means, tuple(spread))
-
-
-def _compute_standard_error(column: Sequence[float], mean: float) -> float:
-    """Returns the standard error of the mean; infinite for a single pair."""
-    if len(column) < 2:
-        return math.inf
-    return math.sqrt(math.fsum((one - mean) ** 2 for one in column) / (len(column) * (len(column) - 1)))
+    count, columns = len(pairs), list(zip(*pairs, strict=True))
+    means = tuple(math.fsum(column) / count for column in columns)
+    squares = (math.fsum((one - mean) ** 2 for one in column) for column, mean in zip(columns, means, strict=True))
+    return Worths(means, tuple(math.sqrt(each / (count * (count - 1))) if count > 1 else math.inf for each in squares))
 
 
 def compute_worth_pay(share: float, weight: float, floor: Units, ceiling: Units) -> Units:

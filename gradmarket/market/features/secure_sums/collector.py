@@ -147,17 +147,13 @@ def admit_answer(aggregation: Aggregation, survivors: bytes, shares: Shares, mes
     members, dealt = aggregation.members(survivors), aggregation.digest
     for revealed, name, stayed in ((message.self_shares, SELF, True), (message.mask_shares, MASK, False)):
         for share in revealed:
-            sealed = _dealt_to(shares, share.owner, message.holder)
+            of_owner = shares[share.owner].shares if share.owner in shares else ()
+            sealed = next((one for one in of_owner if one.receiver == message.holder), None)
+            if sealed is None:
+                raise Refused(f"holder {share.owner} dealt no shares to holder {message.holder}")
             marked = sealed.self_mark if stayed else sealed.mask_mark
             if bool(members[share.owner]) is not stayed or compute_mark(share.share, dealt, name) != marked:
                 raise Refused(f"holder {message.holder} revealed a share that holder {share.owner} did not deal to it")
-
-
-def _dealt_to(shares: Shares, owner: int, receiver: int) -> SealedShares:
-    for sealed in shares[owner].shares if owner in shares else ():
-        if sealed.receiver == receiver:
-            return sealed
-    raise Refused(f"holder {owner} dealt no shares to holder {receiver}")
 
 
 @dataclass(frozen=True)
@@ -191,38 +187,26 @@ def masks_left(
     members = aggregation.members(survivors)
     for owner in aggregation.members(sharers).nonzero()[0].tolist():
         others = [other for other in aggregation.points[owner] if members[other]]
+        if not members[owner] and not others:
+            continue
+        came, threshold, own = found.get(owner, {}), aggregation.plan.threshold, keys[owner]
+        if len(came) < threshold:
+            needed = f"{len(came)} shares of holder {owner} came, and {threshold} are needed"
+            raise Refused(needed, "ask the others, or do it again")
+        seed = secret_sharing.combine_shares(dict(sorted(came.items())[:threshold]))
+        foreign = Refused(f"holder {owner} dealt shares that are not of its secret", "do the round without it")
         if members[owner]:
-            seed = _combine_secret(aggregation, owner, found.get(owner, {}))
-            if compute_mark(seed, aggregation.digest, SEED) != keys[owner].self_mark:
-                raise Refused(f"holder {owner} dealt shares that are not of its secret", "do the round without it")
+            if compute_mark(seed, aggregation.digest, SEED) != own.self_mark:
+                raise foreign
             left.minus.append(self_mask(seed, aggregation.digest))
-        elif others:
-            _add_pairs(
-                aggregation, keys, owner, _combine_secret(aggregation, owner, found.get(owner, {})), others, left
-            )
+            continue
+        private = mask_key(seed, aggregation.digest)
+        if export_public_key(private) != own.mask_key:
+            raise foreign
+        for other in others:  # the masks that survivors have in common with a holder that dropped out
+            key = pair_mask(private, (owner, own.mask_key), (other, keys[other].mask_key), aggregation.digest)
+            (left.minus if other < owner else left.plus).append(key)
     return left
-
-
-def _add_pairs(
-    aggregation: Aggregation, keys: Keys, owner: int, seed: bytes, others: Iterable[int], left: MasksLeft
-) -> None:
-    """Adds the masks that survivors have in common with a holder that dropped out."""
-    private = mask_key(seed, aggregation.digest)
-    if export_public_key(private) != keys[owner].mask_key:
-        raise Refused(f"holder {owner} dealt shares that are not of its secret", "do the round without it")
-    for other in others:
-        own = owner, keys[owner].mask_key
-        key = pair_mask(private, own, (other, keys[other].mask_key), aggregation.digest)
-        (left.minus if other < owner else left.plus).append(key)
-
-
-def _combine_secret(aggregation: Aggregation, owner: int, shares: Mapping[int, bytes]) -> bytes:
-    threshold = aggregation.plan.threshold
-    if len(shares) < threshold:
-        raise Refused(
-            f"{len(shares)} shares of holder {owner} came, and {threshold} are needed", "ask the others, or do it again"
-        )
-    return secret_sharing.combine_shares(dict(sorted(shares.items())[:threshold]))
 
 
 def _check_holder_count(aggregation: Aggregation, count: int, noun: str) -> None:

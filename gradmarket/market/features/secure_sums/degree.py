@@ -108,15 +108,11 @@ def _count_distinct_ways(others: int, cycles: int) -> list[int]:
 
 
 def _compute_threshold(holders: int, corrupt: int, dropped: int, cycles: int) -> int:
-    return corrupt + max(1, _most_apart(holders, corrupt, dropped, cycles))
-
-
-def _most_apart(holders: int, corrupt: int, dropped: int, cycles: int) -> int:
-    """Returns the most honest holders that might have no edge to the others that stay, at 2^-SECRECY."""
+    """Returns C + s, of the most honest holders that might have no edge to the others that stay, at 2^-SECRECY."""
     for apart, (needed, gained) in reversed(list(enumerate(_list_cut_costs(holders, corrupt, dropped), start=1))):
         if needed * _FINE > apart * cycles * gained:
-            return apart
-    return 0
+            return corrupt + apart
+    return corrupt + 1
 
 
 @lru_cache(maxsize=8)

@@ -125,7 +125,17 @@ def share_secrets(state: HolderState, received: NeighbourKeys) -> tuple[HolderSt
     everyone = [*received.keys, own]
     if len({key for one in everyone for key in (one.channel_key, one.mask_key)}) < 2 * len(everyone):
         raise Refused("two of the keys are the same")
-    _check_key_list(seat, keys | {seat.number: own}, received.key_list)
+    # The list has this holder's keys, and of its neighbours just those that it was given. Each holder signs the list
+    # with its vector, and unmasks only neighbours that signed the same: so all whose sum it is were shown the same keys
+    shown_keys, width = keys | {seat.number: own}, len(signed.NO_KEYS)
+    if len(received.key_list) != width * len(aggregation.holders):
+        raise Refused(
+            f"a list of {len(aggregation.holders)} holders' keys does not have {len(received.key_list)} bytes"
+        )
+    for other in (seat.number, *aggregation.points[seat.number]):
+        listed = received.key_list[width * other : width * (other + 1)]
+        if listed != (signed.keys_digest(shown_keys[other]) if other in shown_keys else signed.NO_KEYS):
+            raise Refused(f"holder {other}'s keys differ from the list that all holders see")
     channels = {
         other: share_channel(
             seat.secrets.channel, (seat.number, own.channel_key), (other, message.channel_key), aggregation.digest
@@ -157,7 +167,16 @@ def mask_integers(
         sender: dealing.open_shares(aggregation.digest, state.channels[sender], shares)
         for sender, shares in sent.items()
     }
-    vector = _mask_vector(state, wanted, integers)
+    if integers.shape != (aggregation.size,):
+        raise Refused(f"a vector has {aggregation.size} integers, not {integers.shape}")
+    elements = aggregation.ring.elements(integers, aggregation.most)
+    plus, minus = [self_mask(seat.secrets.self_seed, aggregation.digest)], list[bytes]()
+    own = seat.number, export_public_key(seat.secrets.mask)
+    for other in sorted(wanted):  # of two neighbours the one of the lower number adds their common mask
+        key = pair_mask(seat.secrets.mask, own, (other, state.keys[other].mask_key), aggregation.digest)
+        (plus if seat.number < other else minus).append(key)
+    add_masks(elements, plus, minus)
+    vector = elements.tobytes()
     message = MaskedMessage(
         holder=seat.number,
         vector=signed.vector_digest(vector),
@@ -190,7 +209,14 @@ def reveal_mask_shares(state: HolderState, received: UnmaskRequest) -> tuple[Hol
     _check_step(state, HolderStep.SIGNED)
     seat, aggregation = state.seat, state.seat.aggregation
     survivors = aggregation.members(state.survivors)
-    _check_quorum(state, received)
+    signers = {message.holder for message in received.signatures}
+    if len(signers) < len(received.signatures) or len(signers) < aggregation.plan.quorum:
+        raise Refused(f"{len(signers)} holders signed the survivors, and {aggregation.plan.quorum} must have")
+    digest = signed.survivors_digest(aggregation, seat.domain, state.sharers, state.survivors)
+    for signature in received.signatures:
+        signed.check_digest(aggregation, digest, signature.holder, signature.signature)
+        if not survivors[signature.holder]:
+            raise Refused(f"holder {signature.holder} signed, and is not among the survivors")
     masked = _by_holder(received.masked)
     if masked.keys() != {other for other in aggregation.points[seat.number] if survivors[other]}:
         raise Refused("the masked vectors are not one of each neighbour that survived")
@@ -226,51 +252,6 @@ def _check_neighbours(state: HolderState, found: Mapping[int, object]) -> None:
         raise Refused("a named holder is not a neighbour of this one")
     if len(found) < aggregation.plan.threshold:
         raise Refused(f"{len(found)} neighbours take part, and {aggregation.plan.threshold} are needed")
-
-
-def _check_key_list(seat: Seat, keys: Mapping[int, HolderKeysMessage], key_list: bytes) -> None:
-    """Raises Refused unless the list has this holder's keys, and of its neighbours just those that it was given.
-
-    Each holder signs the list with its vector, and unmasks only neighbours that signed the same: so all whose sum it is
-    were shown the same keys of everybody.
-    """
-    aggregation, width = seat.aggregation, len(signed.NO_KEYS)
-    if len(key_list) != width * len(aggregation.holders):
-        raise Refused(f"a list of {len(aggregation.holders)} holders' keys does not have {len(key_list)} bytes")
-    for other in (seat.number, *aggregation.points[seat.number]):
-        listed = key_list[width * other : width * (other + 1)]
-        if listed != (signed.keys_digest(keys[other]) if other in keys else signed.NO_KEYS):
-            raise Refused(f"holder {other}'s keys differ from the list that all holders see")
-
-
-def _mask_vector(state: HolderState, others: set[int], integers: Integers) -> bytes:
-    """Returns the vector under all masks. Of two neighbours the one of the lower number adds their common mask."""
-    seat, aggregation = state.seat, state.seat.aggregation
-    if integers.shape != (aggregation.size,):
-        raise Refused(f"a vector has {aggregation.size} integers, not {integers.shape}")
-    elements = aggregation.ring.elements(integers, aggregation.most)
-    plus = [self_mask(seat.secrets.self_seed, aggregation.digest)]
-    minus: list[bytes] = []
-    own = seat.number, export_public_key(seat.secrets.mask)
-    for other in sorted(others):
-        key = pair_mask(seat.secrets.mask, own, (other, state.keys[other].mask_key), aggregation.digest)
-        (plus if seat.number < other else minus).append(key)
-    add_masks(elements, plus, minus)
-    return elements.tobytes()
-
-
-def _check_quorum(state: HolderState, received: UnmaskRequest) -> None:
-    """Raises Refused unless a quorum of survivors signed the set that this holder signed."""
-    seat, aggregation = state.seat, state.seat.aggregation
-    signers = {message.holder for message in received.signatures}
-    if len(signers) < len(received.signatures) or len(signers) < aggregation.plan.quorum:
-        raise Refused(f"{len(signers)} holders signed the survivors, and {aggregation.plan.quorum} must have")
-    survivors = aggregation.members(state.survivors)
-    digest = signed.survivors_digest(aggregation, seat.domain, state.sharers, state.survivors)
-    for message in received.signatures:
-        signed.check_digest(aggregation, digest, message.holder, message.signature)
-        if not survivors[message.holder]:
-            raise Refused(f"holder {message.holder} signed, and is not among the survivors")
 
 
 def _build_revealed_share(owner: int, share: bytes) -> RevealedShare:

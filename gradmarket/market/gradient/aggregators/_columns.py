@@ -25,7 +25,9 @@ def iterate_column_pieces(stack: Stack, part: slice) -> Iterator[tuple[slice, li
     width = max(1, HELD // stack.addends)
     for start in range(part.start, part.stop, width):
         piece = slice(start, min(start + width, part.stop))
-        yield piece, [_cut_piece(row, piece) for row in stack.rows()]
+        cuts = ((row, row[piece]) for row in stack.rows())
+        # a copy where the row is much larger, so that the row can be freed
+        yield piece, [cut if 2 * cut.size >= row.size else np.array(cut) for row, cut in cuts]
 
 
 def fold_columns(stack: Stack, fold: Callable[[list[Vector], Vector], None]) -> Vector:
@@ -34,9 +36,3 @@ def fold_columns(stack: Stack, fold: Callable[[list[Vector], Vector], None]) -> 
     for piece, rows in iterate_column_pieces(stack, slice(0, merged.size)):
         fold(rows, merged[piece])
     return merged
-
-
-def _cut_piece(row: Vector, piece: slice) -> Vector:
-    """Returns the piece of a row; a copy where the row is much larger, so that the row can be freed."""
-    cut = row[piece]
-    return cut if 2 * cut.size >= row.size else np.array(cut)

@@ -33,7 +33,13 @@ Matrix = NDArray[np.float64]
 
 def compute_gram(stacks: Iterable[Stack]) -> Matrix:
     """Returns float64[n, n]: the inner products of the n answers' gradients, each rounded once from the exact sum."""
-    exponents = _compute_exponents(stacks)
+    largest = [0.0 for _ in next(iter(stacks)).rows()]
+    for rows in _iterate_gradient_rows(stacks):
+        for index, row in enumerate(rows):
+            peaks = (max(float(row[part].max()), -float(row[part].min())) for part in iterate_chunks(row.size))
+            largest[index] = max(largest[index], max(peaks, default=0.0))
+    # of each answer the least e such that every element of its gradient is under 2^e
+    exponents = [max(LEAST_EXPONENT, math.frexp(value)[1]) for value in largest]
     total = _Products([math.ldexp(1.0, BITS - exponent) for exponent in exponents])
     for rows in _iterate_gradient_rows(stacks):
         total.add(rows)
@@ -91,18 +97,6 @@ def _iterate_gradient_rows(stacks: Iterable[Stack]) -> Iterator[list[Vector]]:
     for stack in stacks:
         for band in (band for band in stack.bands if band.gradient):
             yield from (rows for _, rows in iterate_column_pieces(stack, band.part))
-
-
-def _compute_exponents(stacks: Iterable[Stack]) -> list[int]:
-    """Returns for each answer the least e such that every element of its gradient is under 2^e."""
-    largest = [0.0 for _ in next(iter(stacks)).rows()]
-    for rows in _iterate_gradient_rows(stacks):
-        largest = [max(known, _find_largest_magnitude(row)) for known, row in zip(largest, rows, strict=True)]
-    return [max(LEAST_EXPONENT, math.frexp(value)[1]) for value in largest]
-
-
-def _find_largest_magnitude(row: Vector) -> float:
-    return max((max(float(row[part].max()), -float(row[part].min())) for part in iterate_chunks(row.size)), default=0.0)
 
 
 def _compare_answers(stacks: Iterable[Stack], first: int, second: int) -> int:

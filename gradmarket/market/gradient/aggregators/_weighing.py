@@ -56,18 +56,15 @@ def _merge_shard(stack: Stack, heavy: Sequence[tuple[int, np.float32]]) -> Vecto
     merged = np.empty(size_of(stack), np.float32)
     for band in stack.bands:
         for piece, rows in iterate_column_pieces(stack, band.part):
-            if band.gradient:
-                _blend_rows([(rows[index], weight) for index, weight in heavy], merged[piece])
-            else:
-                write_median(rows, merged[piece])
+            own = merged[piece]
+            if not band.gradient:
+                write_median(rows, own)
+                continue
+            (first, weight), *others = [(rows[index], weight) for index, weight in heavy]
+            product = np.empty(CHUNK // 2, np.float32)
+            for start in range(0, own.size, product.size):
+                part = slice(start, min(start + product.size, own.size))
+                total = np.multiply(first[part], weight, out=own[part])
+                for row, weight_of_row in others:
+                    np.add(total, np.multiply(row[part], weight_of_row, out=product[: total.size]), out=total)
     return merged
-
-
-def _blend_rows(rows: Sequence[tuple[Vector, np.float32]], merged: Vector) -> None:
-    (first, weight), *others = rows
-    product = np.empty(CHUNK // 2, np.float32)
-    for start in range(0, merged.size, product.size):
-        part = slice(start, min(start + product.size, merged.size))
-        total = np.multiply(first[part], weight, out=merged[part])
-        for row, weight_of_row in others:
-            np.add(total, np.multiply(row[part], weight_of_row, out=product[: total.size]), out=total)

@@ -6,7 +6,6 @@ A value closer to 2^128 than to the largest bfloat16 becomes infinite, as in IEE
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector, iterate_chunks
@@ -24,24 +23,21 @@ def packed_bytes(count: int) -> int:
     return 2 * count
 
 
-def _round_halves(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Returns the rounded upper halves: adds just under half a step, and one more where the upper half is odd."""
-    upper = bits >> UPPER
-    upper &= ONE
-    upper += HALF
-    upper += bits
-    magnitude = bits & MAGNITUDE
-    if magnitude.max(initial=0) > INFINITE:
-        upper = np.where(magnitude > INFINITE, bits | QUIET, upper)
-    upper >>= UPPER
-    return upper
-
-
 def pack(shard: Vector, seed: bytes) -> bytes:  # noqa: ARG001
     bits = shard.view(np.uint32)
     halves = np.empty(shard.size, "<u2")
     for part in iterate_chunks(shard.size):
-        halves[part] = _round_halves(bits[part])
+        own = bits[part]
+        # rounded: just under half a step is added, and one more where the upper half is odd
+        upper = own >> UPPER
+        upper &= ONE
+        upper += HALF
+        upper += own
+        magnitude = own & MAGNITUDE
+        if magnitude.max(initial=0) > INFINITE:
+            upper = np.where(magnitude > INFINITE, own | QUIET, upper)
+        upper >>= UPPER
+        halves[part] = upper
     return halves.tobytes()
 
 

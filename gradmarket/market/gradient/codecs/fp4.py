@@ -41,15 +41,9 @@ def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
     if (codes == NEGATIVE).any():
         raise PayloadRefused("a code of fp4 is a negative 0")
     shard = np.empty(codes.size, np.float32)
-    unpack_powers(exponents, codes, _build_power_table(), shard)
-    return shard[:count]
-
-
-def _build_power_table() -> Vector:
-    """Returns the values of all codes under all exponents; float32 of shape (256, 16)."""
-    exponents, codes = np.arange(255)[:, None], np.arange(1, CODES + 1)[None]
-    table = np.zeros((256, 16), np.float32)
-    table[:INVALID, 1 : CODES + 1] = np.ldexp(1.0, exponents - 134 + codes)
+    table = np.zeros((256, 16), np.float32)  # the values of all codes under all exponents
+    table[:INVALID, 1 : CODES + 1] = np.ldexp(1.0, np.arange(255)[:, None] - 134 + np.arange(1, CODES + 1)[None])
     table[:, NEGATIVE + 1 :] = -table[:, 1 : CODES + 1]
     table[0], table[INVALID] = 0, np.nan
-    return table
+    unpack_powers(exponents, codes, table, shard)
+    return shard[:count]

@@ -14,7 +14,6 @@ positions are those that follow, whose bits are 0. Zeros that are taken, there o
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
@@ -35,13 +34,10 @@ def pack(shard: Vector, seed: bytes) -> bytes:  # noqa: ARG001
     means, signs, upper = np.empty((blocks, 2), "<u2"), np.empty(blocks, "<u8"), np.empty(blocks, "<u8")
     places = np.empty((blocks, TAKEN), np.uint16)
     pack_top(shard.view(np.uint32), means, signs, upper, places)
-    return b"".join(part.tobytes() for part in (means, signs, upper, _pack_positions(places)))
-
-
-def _pack_positions(places: NDArray[np.uint16]) -> NDArray[np.uint8]:
     pairs = places.reshape(-1, 2).astype(np.uint32)
     words = pairs[:, 0] | (pairs[:, 1] << np.uint32(12))
-    return words.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :3]
+    positions = words.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :3]
+    return b"".join(part.tobytes() for part in (means, signs, upper, positions))
 
 
 def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
@@ -55,14 +51,10 @@ def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
     if (np.diff(places) <= 0).any():
         raise PayloadRefused("the positions of a block do not rise")
     if blocks:
-        _check_end(int(signs[-1]) | int(upper[-1]), places[-1], count - (blocks - 1) * TOP_BLOCK)
+        elements = count - (blocks - 1) * TOP_BLOCK
+        taken = min(TAKEN, elements)
+        if places[-1, taken - 1] >= elements or (int(signs[-1]) | int(upper[-1])) >> taken:
+            raise PayloadRefused(f"the last block takes more than its {elements} elements")
     shard = np.zeros(count, np.float32)
     unpack_top(build_means_table(means), signs, upper, places, shard)
     return shard
-
-
-def _check_end(bits: int, places: NDArray[np.int64], elements: int) -> None:
-    """Raises PayloadRefused where the last block takes elements that it does not have."""
-    taken = min(TAKEN, elements)
-    if places[taken - 1] >= elements or bits >> taken:
-        raise PayloadRefused(f"the last block takes more than its {elements} elements")

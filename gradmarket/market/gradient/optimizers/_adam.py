@@ -49,24 +49,21 @@ def update_moments(
 ) -> tuple[dict[str, Vector], Memory]:
     """Returns for each parameter the result of `answer_of(name, steps)`, and the memory after the step."""
     steps = steps_of(memory) + 1
-
-    def kernel_of(name: str) -> Kernel:
-        return _build_moment_kernel(answer_of(name, steps), steps, settings)
-
-    answers, kept = step_tensors(parameters, gradient, memory, MOMENTS, kernel_of)
-    return answers, {"steps": np.array(steps, np.int64), **kept}
-
-
-def _build_moment_kernel(answer: Answer, steps: int, settings: Settings) -> Kernel:
     spread, epsilon = np.float32(math.sqrt(1.0 - compute_power(settings.beta2, steps))), np.float32(settings.epsilon)
     follow, remain, fresh = (np.float32(beta) for beta in (1 - settings.beta1, settings.beta2, 1 - settings.beta2))
 
-    def kernel(parameter: Vector, gradient: Vector, first: Vector, second: Vector) -> tuple[Vector, ...]:
-        first = first + (gradient - first) * follow
-        second = second * remain + gradient * gradient * fresh
-        return answer(parameter, first, np.add(np.sqrt(second) / spread, epsilon)), first, second
+    def kernel_of(name: str) -> Kernel:
+        answer = answer_of(name, steps)
 
-    return kernel
+        def kernel(parameter: Vector, gradient: Vector, first: Vector, second: Vector) -> tuple[Vector, ...]:
+            first = first + (gradient - first) * follow
+            second = second * remain + gradient * gradient * fresh
+            return answer(parameter, first, np.add(np.sqrt(second) / spread, epsilon)), first, second
+
+        return kernel
+
+    answers, kept = step_tensors(parameters, gradient, memory, MOMENTS, kernel_of)
+    return answers, {"steps": np.array(steps, np.int64), **kept}
 
 
 def steps_of(memory: Arrays) -> int:

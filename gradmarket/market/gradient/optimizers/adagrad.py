@@ -34,18 +34,16 @@ def start(parameters: Tensors, settings: Settings) -> Memory:
 def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
+    rate, epsilon = np.float32(lr), np.float32(settings.epsilon)
+
     def kernel_of(name: str) -> Kernel:
-        return _build_adagrad_kernel(lr, settings.choose_weight_decay(name), settings.epsilon)
+        shrink = np.float32(settings.choose_weight_decay(name))
+
+        def kernel(parameter: Vector, gradient: Vector, before: Vector) -> tuple[Vector, ...]:
+            slope = gradient + parameter * shrink
+            squares = before + slope * slope
+            return np.subtract(parameter, slope / np.add(np.sqrt(squares), epsilon) * rate), squares
+
+        return kernel
 
     return step_tensors(parameters, gradient, memory, ["squares"], kernel_of)
-
-
-def _build_adagrad_kernel(lr: float, decay: float, least: float) -> Kernel:
-    rate, shrink, epsilon = np.float32(lr), np.float32(decay), np.float32(least)
-
-    def kernel(parameter: Vector, gradient: Vector, before: Vector) -> tuple[Vector, ...]:
-        slope = gradient + parameter * shrink
-        squares = before + slope * slope
-        return np.subtract(parameter, slope / np.add(np.sqrt(squares), epsilon) * rate), squares
-
-    return kernel

@@ -40,25 +40,16 @@ def step(
 ) -> tuple[dict[str, Vector], Memory]:
     def kernel_of(name: str) -> Kernel:
         decay = settings.choose_weight_decay(name)
-        rate = lr * settings.trust * _compute_norm_ratio(parameters[name], gradient[name], decay)
-        return _build_lars_kernel(rate, decay, settings.momentum)
+        length, slope = (compute_norm([tensors[name].reshape(-1)]) for tensors in (parameters, gradient))
+        divisor = slope + decay * length
+        rate = lr * settings.trust * (length / divisor if length and divisor else 1.0)
+        factor, shrink, keep = np.float32(min(rate, GREATEST)), np.float32(decay), np.float32(settings.momentum)
+
+        def kernel(parameter: Vector, gradient: Vector, before: Vector) -> tuple[Vector, ...]:
+            slope = gradient + parameter * shrink
+            after = np.add(before * keep, slope * factor)
+            return np.subtract(parameter, after), after
+
+        return kernel
 
     return step_tensors(parameters, gradient, memory, ["momentum"], kernel_of)
-
-
-def _compute_norm_ratio(parameter: Vector, gradient: Vector, decay: float) -> float:
-    """Returns |p| / (|g| + decay * |p|), and 1 where either is 0."""
-    length, slope = compute_norm([parameter.reshape(-1)]), compute_norm([gradient.reshape(-1)])
-    divisor = slope + decay * length
-    return length / divisor if length and divisor else 1.0
-
-
-def _build_lars_kernel(rate: float, decay: float, momentum: float) -> Kernel:
-    factor, shrink, keep = np.float32(min(rate, GREATEST)), np.float32(decay), np.float32(momentum)
-
-    def kernel(parameter: Vector, gradient: Vector, before: Vector) -> tuple[Vector, ...]:
-        slope = gradient + parameter * shrink
-        after = np.add(before * keep, slope * factor)
-        return np.subtract(parameter, after), after
-
-    return kernel

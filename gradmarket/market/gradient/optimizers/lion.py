@@ -33,20 +33,18 @@ def start(parameters: Tensors, settings: Settings) -> Memory:  # noqa: ARG001
 def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
-    def kernel_of(name: str) -> Kernel:
-        return _build_lion_kernel(lr, settings.choose_weight_decay(name), settings)
-
-    return step_tensors(parameters, gradient, memory, ["momentum"], kernel_of)
-
-
-def _build_lion_kernel(lr: float, decay: float, settings: Settings) -> Kernel:
-    rate, keep = np.float32(lr), np.float32(1.0 - lr * decay)
+    rate = np.float32(lr)
     old, new, remain, fresh = (
         np.float32(share) for beta in (settings.beta1, settings.beta2) for share in (beta, 1.0 - beta)
     )
 
-    def kernel(parameter: Vector, gradient: Vector, before: Vector) -> tuple[Vector, ...]:
-        way = np.sign(before * old + gradient * new)
-        return np.subtract(parameter * keep, way * rate), before * remain + gradient * fresh
+    def kernel_of(name: str) -> Kernel:
+        keep = np.float32(1.0 - lr * settings.choose_weight_decay(name))
 
-    return kernel
+        def kernel(parameter: Vector, gradient: Vector, before: Vector) -> tuple[Vector, ...]:
+            way = np.sign(before * old + gradient * new)
+            return np.subtract(parameter * keep, way * rate), before * remain + gradient * fresh
+
+        return kernel
+
+    return step_tensors(parameters, gradient, memory, ["momentum"], kernel_of)

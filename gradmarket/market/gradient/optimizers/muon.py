@@ -60,12 +60,14 @@ def step(
     check_gradient(parameters, gradient)
     matrices, others = _split_parameters(parameters, settings)
     moved, kept = adamw.step(others, {name: gradient[name] for name in others}, memory, lr, settings)
+    share = np.float32(settings.momentum)
     for name, parameter in matrices.items():
-        key = f"momentum/{name}"
-        before = read_memory_array(memory, key, parameter)
-        moved[name], kept[key] = _move_matrix(
-            parameter, gradient[name], before, lr, settings.choose_weight_decay(name), settings.momentum
-        )
+        key, rows = f"momentum/{name}", parameter.shape[0]
+        after = read_memory_array(memory, key, parameter) * share + gradient[name]
+        update = _newton_schulz.orthogonalize_matrix((gradient[name] + after * share).reshape(rows, -1))
+        size = LIKE_ADAMW * math.sqrt(max(rows, parameter.size // rows))
+        keep, rate = np.float32(1.0 - lr * settings.choose_weight_decay(name)), np.float32(lr * size)
+        moved[name], kept[key] = parameter * keep - update.reshape(parameter.shape) * rate, after
     return {name: moved[name] for name in parameters}, kept
 
 
@@ -73,15 +75,3 @@ def _split_parameters(parameters: Tensors, settings: Settings) -> tuple[dict[str
     """Returns the parameters whose steps are made orthogonal, and the others."""
     matrices = {name: array for name, array in parameters.items() if settings.is_orthogonalized(name, array.shape)}
     return matrices, {name: array for name, array in parameters.items() if name not in matrices}
-
-
-def _move_matrix(
-    parameter: Vector, gradient: Vector, before: Vector, lr: float, decay: float, momentum: float
-) -> tuple[Vector, Vector]:
-    """Returns a matrix and its momentum after a step."""
-    share = np.float32(momentum)
-    after = before * share + gradient
-    rows = parameter.shape[0]
-    update = _newton_schulz.orthogonalize_matrix((gradient + after * share).reshape(rows, -1)).reshape(parameter.shape)
-    size = LIKE_ADAMW * math.sqrt(max(rows, parameter.size // rows))
-    return parameter * np.float32(1.0 - lr * decay) - update * np.float32(lr * size), after

@@ -33,21 +33,19 @@ def start(parameters: Tensors, settings: Settings) -> Memory:  # noqa: ARG001
 def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
+    rate, keep = np.float32(lr), np.float32(settings.momentum)
+
     def kernel_of(name: str) -> Kernel:
-        return _build_nesterov_kernel(lr, settings.choose_weight_decay(name), settings.momentum)
+        shrink = np.float32(settings.choose_weight_decay(name))
+
+        def kernel(parameter: Vector, gradient: Vector, before: Vector) -> tuple[Vector, ...]:
+            slope = gradient + parameter * shrink
+            after = before * keep + slope
+            return np.subtract(parameter, (slope + after * keep) * rate), after
+
+        return kernel
 
     return step_tensors(parameters, gradient, memory, ["momentum"], kernel_of)
-
-
-def _build_nesterov_kernel(lr: float, decay: float, momentum: float) -> Kernel:
-    rate, shrink, keep = np.float32(lr), np.float32(decay), np.float32(momentum)
-
-    def kernel(parameter: Vector, gradient: Vector, before: Vector) -> tuple[Vector, ...]:
-        slope = gradient + parameter * shrink
-        after = before * keep + slope
-        return np.subtract(parameter, (slope + after * keep) * rate), after
-
-    return kernel
 
 
 def step_fused(

@@ -33,25 +33,23 @@ def start(parameters: Tensors, settings: Settings) -> Memory:
 def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
+    rate, epsilon, share = map(np.float32, (lr, settings.epsilon, settings.momentum))
+    remain, fresh = np.float32(settings.alpha), np.float32(1.0 - settings.alpha)
+
     def kernel_of(name: str) -> Kernel:
-        return _build_rmsprop_kernel(lr, settings.choose_weight_decay(name), settings)
+        shrink = np.float32(settings.choose_weight_decay(name))
+
+        def kernel(parameter: Vector, gradient: Vector, before: Vector, *momentum: Vector) -> tuple[Vector, ...]:
+            slope = gradient + parameter * shrink
+            squares = before * remain + slope * slope * fresh
+            update = slope / np.add(np.sqrt(squares), epsilon)
+            after = [old * share + update for old in momentum]
+            return np.subtract(parameter, (after[0] if after else update) * rate), squares, *after
+
+        return kernel
 
     return step_tensors(parameters, gradient, memory, _list_memory_keys(settings), kernel_of)
 
 
 def _list_memory_keys(settings: Settings) -> tuple[str, ...]:
     return ("squares", "momentum") if settings.momentum else ("squares",)
-
-
-def _build_rmsprop_kernel(lr: float, decay: float, settings: Settings) -> Kernel:
-    rate, shrink, epsilon, share = map(np.float32, (lr, decay, settings.epsilon, settings.momentum))
-    remain, fresh = np.float32(settings.alpha), np.float32(1.0 - settings.alpha)
-
-    def kernel(parameter: Vector, gradient: Vector, before: Vector, *momentum: Vector) -> tuple[Vector, ...]:
-        slope = gradient + parameter * shrink
-        squares = before * remain + slope * slope * fresh
-        update = slope / np.add(np.sqrt(squares), epsilon)
-        after = [old * share + update for old in momentum]
-        return np.subtract(parameter, (after[0] if after else update) * rate), squares, *after
-
-    return kernel

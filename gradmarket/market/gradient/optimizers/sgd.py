@@ -30,29 +30,16 @@ def start(parameters: Tensors, settings: Settings) -> Memory:
 def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
+    rate, keep = np.float32(lr), np.float32(settings.momentum)
+
     def kernel_of(name: str) -> Kernel:
-        decay = settings.choose_weight_decay(name)
-        if settings.momentum == 0.0:
-            return _build_plain_kernel(lr, decay)
-        return _build_momentum_kernel(lr, decay, settings.momentum)
+        shrink = np.float32(settings.choose_weight_decay(name))
+
+        def kernel(parameter: Vector, gradient: Vector, *momentum: Vector) -> tuple[Vector, ...]:
+            slope = gradient + parameter * shrink
+            after = [old * keep + slope for old in momentum]
+            return np.subtract(parameter, (after[0] if after else slope) * rate), *after
+
+        return kernel
 
     return step_tensors(parameters, gradient, memory, ["momentum"] if settings.momentum else [], kernel_of)
-
-
-def _build_plain_kernel(lr: float, decay: float) -> Kernel:
-    rate, shrink = np.float32(lr), np.float32(decay)
-
-    def kernel(parameter: Vector, gradient: Vector) -> tuple[Vector, ...]:
-        return (np.subtract(parameter, (gradient + parameter * shrink) * rate),)
-
-    return kernel
-
-
-def _build_momentum_kernel(lr: float, decay: float, share: float) -> Kernel:
-    rate, shrink, keep = np.float32(lr), np.float32(decay), np.float32(share)
-
-    def kernel(parameter: Vector, gradient: Vector, momentum: Vector) -> tuple[Vector, ...]:
-        momentum = momentum * keep + (gradient + parameter * shrink)
-        return np.subtract(parameter, momentum * rate), momentum
-
-    return kernel

@@ -113,7 +113,13 @@ class Price(DeferredModel):
     @classmethod
     def __get_pydantic_json_schema__(cls, _core: Any, _handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Returns a schema of a plain amount, or of any rule with its settings."""
-        return {"anyOf": [AMOUNT_SCHEMA, *(_build_price_schema(name) for name in plugins.list_plugin_names(__name__))]}
+        schemas = [AMOUNT_SCHEMA]
+        for name in plugins.list_plugin_names(__name__):
+            schema = load_pricing_rule(name).Settings.model_json_schema()
+            properties = {"name": {"type": "string", "const": name}} | schema["properties"]
+            required = ["name", *schema.get("required", [])]
+            schemas.append({**schema, "title": f"Price_{name}", "properties": properties, "required": required})
+        return {"anyOf": schemas}
 
     @cached_property
     def settings(self) -> Settings:
@@ -139,10 +145,3 @@ class Price(DeferredModel):
     def of(self, work: PricedWork, past: Past | None) -> Amount:
         """Returns a round's price for a gradient."""
         return load_pricing_rule(self.name).price(self.settings, work, past)
-
-
-def _build_price_schema(name: str) -> JsonSchemaValue:
-    schema = load_pricing_rule(name).Settings.model_json_schema()
-    named = {"name": {"type": "string", "const": name}}
-    required = ["name", *schema.get("required", [])]
-    return {**schema, "title": f"Price_{name}", "properties": named | schema["properties"], "required": required}

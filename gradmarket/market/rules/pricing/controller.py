@@ -52,13 +52,10 @@ def least(settings: Settings, _work: PricedWork | None) -> Amount:
 def price(settings: Settings, work: PricedWork, past: Past | None) -> Amount:
     if past is None:
         return settings.start
-    moved = _move_price(past.price // work.unit, past.milliseconds, settings.target_ms) * work.unit
-    return Amount(min(settings.ceiling, max(settings.floor, moved)))
-
-
-def _move_price(units: int, observed: int, target: int) -> int:
-    """Returns the price in units after one step."""
-    observed = max(0, min(observed, ELASTICITY * target))
+    units, target = past.price // work.unit, settings.target_ms
+    observed = max(0, min(past.milliseconds, ELASTICITY * target))
     if observed > target:
-        return units + max(1, units * (observed - target) // target // DENOMINATOR)
-    return units - units * (target - observed) // target // DENOMINATOR
+        units += max(1, units * (observed - target) // target // DENOMINATOR)
+    else:
+        units -= units * (target - observed) // target // DENOMINATOR
+    return Amount(min(settings.ceiling, max(settings.floor, units * work.unit)))

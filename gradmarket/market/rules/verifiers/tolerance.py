@@ -70,7 +70,17 @@ def compute_deviations(one: Sketch, other: Sketch) -> dict[str, float]:
         return dict.fromkeys(one.keys() | other.keys(), np.inf)
     lengths = {name: max(_compute_l2_length(one[name]), _compute_l2_length(other[name])) for name in one}
     floor = FLOOR * float(np.median([length for length in lengths.values() if np.isfinite(length)] or [0.0]))
-    return {name: _compute_tensor_deviation(one[name], other[name], length + floor) for name, length in lengths.items()}
+    deviations: dict[str, float] = {}
+    for name, length in lengths.items():
+        finite = [bool(np.isfinite(numbers).all()) for numbers in (one[name], other[name])]
+        if not all(finite):
+            deviations[name] = np.inf if any(finite) else 0.0
+        elif one[name].shape != other[name].shape:
+            deviations[name] = np.inf
+        else:
+            apart = _compute_l2_length(one[name].astype(np.float64) - other[name].astype(np.float64))
+            deviations[name] = apart / (length + floor) if apart else 0.0
+    return deviations
 
 
 def groups(ballots: Mapping[ReplicaId, SketchBallot | None], allowed: Allowed) -> list[frozenset[ReplicaId]]:
@@ -81,7 +91,11 @@ def groups(ballots: Mapping[ReplicaId, SketchBallot | None], allowed: Allowed) -
         apart[one, other] = apart[other, one] = _compute_distance(cast[one], cast[other], allowed)
     left, grouped = set(cast), []
     while left:
-        medoid = min(left, key=lambda replica: _rank_replica(replica, left, cast, apart))
+        ranks = {}  # by most neighbours, then by least distance to them, then by the answer's bytes: never by id
+        for replica in left:
+            distances = sorted(apart[replica, other] for other in left if apart[replica, other] <= 1.0)
+            ranks[replica] = -len(distances), sum(distances), _join_sketch_bytes(cast[replica])
+        medoid = min(left, key=ranks.__getitem__)
         near = frozenset(other for other in left if apart[medoid, other] <= 1.0)
         grouped.append(near)
         left -= near
@@ -99,30 +113,9 @@ def _compute_distance(one: SketchBallot, other: SketchBallot, allowed: Allowed) 
     return max(deviation / limits[name] if limits.get(name) else np.inf for name, deviation in by_tensor.items())
 
 
-def _rank_replica(
-    replica: ReplicaId,
-    left: set[ReplicaId],
-    cast: Mapping[ReplicaId, SketchBallot],
-    apart: Mapping[tuple[ReplicaId, ReplicaId], float],
-) -> tuple[int, float, bytes]:
-    """Ranks by most neighbours, then by least distance to them, then by the answer's bytes: never by id."""
-    near = sorted(apart[replica, other] for other in left if apart[replica, other] <= 1.0)
-    return -len(near), sum(near), _join_sketch_bytes(cast[replica])
-
-
 def _join_sketch_bytes(ballot: SketchBallot) -> bytes:
     return b"".join(ballot.sketch[name].tobytes() for name in sorted(ballot.sketch))
 
 
 def _compute_l2_length(numbers: np.ndarray) -> float:
     return float(np.sqrt(np.sum(np.square(numbers, dtype=np.float64))))
-
-
-def _compute_tensor_deviation(one: np.ndarray, other: np.ndarray, scale: float) -> float:
-    finite = bool(np.isfinite(one).all()), bool(np.isfinite(other).all())
-    if not all(finite):
-        return np.inf if any(finite) else 0.0
-    if one.shape != other.shape:
-        return np.inf
-    apart = _compute_l2_length(one.astype(np.float64) - other.astype(np.float64))
-    return apart / scale if apart else 0.0

@@ -70,9 +70,17 @@ class _Tracing:
 
     def run_part(self, first: int, listed: Sequence[TaskOperation], lasting: Collection[Slot], detailed: bool) -> None:
         """Runs operations from number `first` on; `lasting` are results that are needed after them."""
-        dying = _find_last_reads(first, listed, lasting)
-        for place, operation in enumerate(listed):
-            leaf = first + place
+        last: dict[Slot, int] = {}
+        for leaf, operation in enumerate(listed, first):
+            backward = is_backward(operation)
+            reads = operation.reads[len(operation.about[0].call.reads) :] if backward else operation.reads
+            last.update({Slot(leaf, result): leaf for result in range(operation.results)})
+            last.update({read._replace(grad=False): leaf for read in reads if isinstance(read, Slot)})
+        dying: dict[int, list[Slot]] = {}  # by operation the results that nothing reads after it
+        for slot, leaf in last.items():
+            if slot not in lasting:
+                dying.setdefault(leaf, []).append(slot)
+        for leaf, operation in enumerate(listed, first):
             results = self._compute(operation)
             if self.spoil is not None:
                 results = self.spoil(leaf, results)
@@ -121,7 +129,10 @@ class _Tracing:
         digests = []
         for place, value in enumerate(results):
             located = locate_value(value, beside)
-            held = known.get(id(value)) or (_hold(located, blocks) if detailed else _Held(located))
+            held = known.get(id(value)) or _Held(located)
+            if detailed and id(value) not in known:
+                held.known, block = compute_digest(located, blocks), find_block(located)
+                held.blocks = {} if block is None else {block: blocks[block]}
             slot = Slot(leaf, place)
             self.held[slot] = held
             if detailed:
@@ -130,11 +141,6 @@ class _Tracing:
                 self.values[slot] = pack_value(held.value)
         if detailed:
             self.leaves.append(b"".join(digests))
-
-
-def _hold(value: Value, blocks: Blocks) -> _Held:
-    digest, block = compute_digest(value, blocks), find_block(value)
-    return _Held(value, digest, {} if block is None else {block: blocks[block]})
 
 
 def trace_task(
@@ -153,18 +159,3 @@ def trace_task(
         tracing.run_part(first, listed, lasting, detailed is None or number in detailed)
     root = tracing.held[Slot(len(operations.plan) - 1, 0)].value
     return TaskTrace(tracing.checkpoints, tracing.leaves, tracing.values, b"" if root is None else root.data)
-
-
-def _find_last_reads(first: int, listed: Sequence[TaskOperation], lasting: Collection[Slot]) -> dict[int, list[Slot]]:
-    """Returns for each operation the results that nothing reads after it."""
-    last: dict[Slot, int] = {}
-    for place, operation in enumerate(listed):
-        reads = operation.reads[len(operation.about[0].call.reads) :] if is_backward(operation) else operation.reads
-        leaf = first + place
-        last.update({Slot(leaf, result): leaf for result in range(operation.results)})
-        last.update({read._replace(grad=False): leaf for read in reads if isinstance(read, Slot)})
-    dying: dict[int, list[Slot]] = {}
-    for slot, leaf in last.items():
-        if slot not in lasting:
-            dying.setdefault(leaf, []).append(slot)
-    return dying
