@@ -29,14 +29,12 @@ def find_coupling(measured: Measured, precision: str) -> tuple[float, float] | N
         known = one is not None and other is not None
         if known and one + other == 0.0:  # type: ignore[operator]
             continue
-        mean = (one * first + other * second) / (one + other) if known else _clamp_mean(whole, first, second)  # type: ignore[operator]
+        mean = min(max(whole, min(first, second)), max(first, second))
+        if known:
+            mean = (one * first + other * second) / (one + other)  # type: ignore[operator]
         if not abs(whole - mean) <= _NEAR[precision] * max(abs(whole), abs(first), abs(second)):
             return whole, mean
     return None
-
-
-def _clamp_mean(whole: float, first: float, second: float) -> float:
-    return min(max(whole, min(first, second)), max(first, second))
 
 
 def describe_coupling(found: tuple[float, float], step: Step, tasks: int) -> str:

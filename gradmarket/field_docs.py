@@ -31,24 +31,15 @@ def describe_fields(schemas: Json) -> None:
     for name, schema in schemas.items():
         own = parse_docstrings(models[name]) if name in models else {}
         for field, property_schema in schema.get("properties", {}).items():
-            words = words_of(name, field)
-            property_schema.setdefault("description", _build_field_text(name, field, own))
+            words, special = words_of(name, field), _load_field_words().get(f"{name}.{field}")
+            text = (special[0] if special else "") or own.get(field) or (words.text if words else "")
+            property_schema.setdefault("description", text)
             # an object moves into the description: generators of clients cannot write such a default down
             if isinstance(property_schema.get("default"), dict):
                 property_schema["description"] += f" Where it is left out: {json.dumps(property_schema.pop('default'))}"
-            if words and not _has_one(property_schema):
+            shows = {"examples", "default", "const", "enum"} & property_schema.keys()
+            if words and not shows and "$ref" not in json.dumps(property_schema):  # nor has it fields itself
                 property_schema["examples"] = [words.example]
-
-
-def _build_field_text(schema: str, field: str, own: dict[str, str]) -> str:
-    """Returns the text for this field of this schema, else its docstring, else the text for its name anywhere."""
-    special, words = _load_field_words().get(f"{schema}.{field}"), words_of(schema, field)
-    return (special[0] if special else "") or own.get(field) or (words.text if words else "")
-
-
-def _has_one(schema: Json) -> bool:
-    """Returns whether the field shows a value already, or has fields itself."""
-    return bool({"examples", "default", "const", "enum"} & schema.keys()) or "$ref" in json.dumps(schema)
 
 
 def words_of(schema: str, field: str) -> Words | None:
@@ -78,15 +69,13 @@ def _under_fields(kind: type[BaseModel]) -> dict[str, str]:
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     except OSError:  # made while the program runs, such as a page's model
         return {}
-    return dict(_list_field_docstrings(body.body)) if isinstance(body, ast.ClassDef) else {}
-
-
-def _list_field_docstrings(lines: list[ast.stmt]) -> Iterator[tuple[str, str]]:
-    for line, below in pairwise(lines):
+    found: dict[str, str] = {}
+    for line, below in pairwise(body.body if isinstance(body, ast.ClassDef) else ()):
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and isinstance(below, ast.Expr):
             text = below.value.value if isinstance(below.value, ast.Constant) else None
             if isinstance(text, str):
-                yield line.target.id, " ".join(text.split())
+                found[line.target.id] = " ".join(text.split())
+    return found
 
 
 def _list_subclasses(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:

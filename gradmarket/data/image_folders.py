@@ -81,14 +81,23 @@ def read_pictures(paths: Sequence[Path], size: tuple[int, int] | None, mode: str
         raise Refused("pictures need Pillow, which is not installed: pip install 'gradmarket[images]'") from None
     rows, first = [], None
     for path in paths:
-        picture = _read_picture(library, path, size, mode)
-        first = first or picture.shape
-        if picture.shape != first:
-            sizes = " and ".join(f"{shape[1]} x {shape[2]}" for shape in (first, picture.shape))
+        try:
+            with library.open(path, formats=("PNG", "JPEG")) as opened:
+                picture = opened.convert(mode)
+        except (OSError, ValueError, SyntaxError, library.DecompressionBombError) as error:
+            why = f"{path} cannot be read as a picture: {str(error)[:200]}"
+            raise Refused(f"{why}: repair it, or leave it out") from None
+        if size is not None and (picture.height, picture.width) != tuple(size):
+            picture = picture.resize((size[1], size[0]), library.Resampling.BILINEAR)
+        pixels = np.asarray(picture, np.uint8)
+        row = pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+        first = first or row.shape
+        if row.shape != first:
+            sizes = " and ".join(f"{shape[1]} x {shape[2]}" for shape in (first, row.shape))
             raise Refused(
                 f"{path}: pictures have unlike sizes ({sizes}): name the size to scale them to, such as (32, 32)"
             )
-        rows.append(picture)
+        rows.append(row)
     return np.stack(rows)
 
 
@@ -109,18 +118,6 @@ def encode_pictures(source: Any, column: Column) -> np.ndarray:
     mode = next(name for name, count in MODES.items() if count == channels)
     x = read_pictures(paths, (height, width), mode)
     return x if column.dtype == "uint8" else scale_pixels({"x": x})["x"]
-
-
-def _read_picture(library: Any, path: Path, size: tuple[int, int] | None, mode: str) -> np.ndarray:
-    try:
-        with library.open(path, formats=("PNG", "JPEG")) as opened:
-            picture = opened.convert(mode)
-    except (OSError, ValueError, SyntaxError, library.DecompressionBombError) as error:
-        raise Refused(f"{path} cannot be read as a picture: {str(error)[:200]}: repair it, or leave it out") from None
-    if size is not None and (picture.height, picture.width) != tuple(size):
-        picture = picture.resize((size[1], size[0]), library.Resampling.BILINEAR)
-    pixels = np.asarray(picture, np.uint8)
-    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def _list_pictures(folder: Path) -> list[Path]:

@@ -34,7 +34,17 @@ def select_inputs(
         raise Refused(f"there is no column {', '.join(missing)[:200]}; the columns are {', '.join(arrays)[:300]}")
     if not arrays:
         raise Refused("it has no array")
-    result = {name: convert_element_type(name, _join_columns(arrays, picked[name])) for name in sorted(picked)}
+    result = {}
+    for name, columns in sorted(picked.items()):
+        if not columns:
+            raise Refused("an input needs a column")
+        joined = arrays[columns[0]]
+        if len(columns) > 1:  # side by side in float32, where none loses by it: two ids that were apart would be one
+            for column in columns:
+                _check_in_float32(column, arrays[column], alone=f"an input of its own (--input {column}={column})")
+            flat = [arrays[column].reshape(len(arrays[column]), -1) for column in columns]
+            joined = np.concatenate(flat, axis=1, dtype=np.float32)
+        result[name] = convert_element_type(name, joined)
     rows = {name: len(array) if array.ndim else 0 for name, array in result.items()}
     if len(set(rows.values())) != 1 or not min(rows.values()):
         raise Refused(f"the inputs differ in their number of rows: {rows}")
@@ -50,18 +60,6 @@ def pick_columns(
         picked.setdefault("x", [name for name in names if name != target])
         picked["y"] = [target]
     return picked or {name: [name] for name in names}
-
-
-def _join_columns(arrays: Arrays, names: Sequence[str]) -> np.ndarray:
-    """Returns the one column as it is, or several side by side in float32. Raises Refused, naming a column that loses
-    by it: two ids or times that were apart would be one."""
-    if not names:
-        raise Refused("an input needs a column")
-    if len(names) == 1:
-        return arrays[names[0]]
-    for name in names:
-        _check_in_float32(name, arrays[name], alone=f"an input of its own (--input {name}={name})")
-    return np.concatenate([arrays[name].reshape(len(arrays[name]), -1) for name in names], axis=1, dtype=np.float32)
 
 
 def _check_in_float32(name: str, column: np.ndarray, alone: str) -> None:
@@ -112,15 +110,16 @@ def check_values(arrays: Arrays, classes: int | None = None) -> None:
 
 
 def columns_of(arrays: Arrays, classes: int | None = None) -> dict[str, Column]:
-    """Returns each input's element type and row shape for the manifest. `classes` of the labels `y`, where given."""
-    return {name: _build_column(name, array, classes) for name, array in sorted(arrays.items())}
+    """Returns each input's element type and row shape for the manifest. `classes` of the labels `y`, where given.
 
-
-def _build_column(name: str, array: np.ndarray, given: int | None) -> Column:
-    """Treats `y` as labels if it holds integers from 0, of more dimensions where their classes are given."""
-    flat = array.ndim == 1 or given is not None
-    labels = name == "y" and flat and array.dtype.kind in "iu" and int(array.min()) >= 0
-    classes = given or int(array.max()) + 1 if labels else None
-    if classes is not None and given is None and classes > LABELS_AT_MOST:
-        classes = None
-    return Column(dtype=array.dtype.name, shape=array.shape[1:], classes=classes)
+    `y` is labels if it holds integers from 0, of more dimensions where their classes are given.
+    """
+    found: dict[str, Column] = {}
+    for name, array in sorted(arrays.items()):
+        flat = array.ndim == 1 or classes is not None
+        labels = name == "y" and flat and array.dtype.kind in "iu" and int(array.min()) >= 0
+        own = classes or int(array.max()) + 1 if labels else None
+        if own is not None and classes is None and own > LABELS_AT_MOST:
+            own = None
+        found[name] = Column(dtype=array.dtype.name, shape=array.shape[1:], classes=own)
+    return found

@@ -81,8 +81,14 @@ def pack_dataset(
     for name, rows in _cut_rows(arrays, cut, measured):
         stored = join_shifted_arrays(rows, shifted)
         data = kind.write({key: np.ascontiguousarray(array) for key, array in stored.items()})
-        files[name] = data
-        partitions.append(_build_partition(name, data, len(next(iter(rows.values()))), cut))
+        files[name], digest, count = data, blob_digest(data), len(next(iter(rows.values())))
+        partition = Partition(
+            name=name, link=f"{BLOBS}{digest}", digest=digest, bytes=len(data), rows=count, format=cut.format
+        )
+        if cut.base_url is not None:
+            link = f"{cut.base_url.rstrip('/')}/{partition.file}"
+            partition = partition.model_copy(update={"link": link})
+        partitions.append(partition)
     inputs = columns_of(known, cut.classes)
     text, table = (encoding, None) if isinstance(encoding, TextEncoding) else (None, encoding)
     manifest = Manifest(inputs=inputs, partitions=tuple(partitions), encoding=table, text=text, shifted=dict(shifted))
@@ -110,29 +116,14 @@ def _cut_rows(
         if cut.held_out:
             raise Refused("give a validation set or a fraction to hold out, not both")
         yield HELD_OUT, measured
-    for name, places in _split_rows(len(next(iter(arrays.values()))), cut):
-        yield name, {key: array[places] for key, array in arrays.items()}
-
-
-def _split_rows(total: int, cut: Cut) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields each partition's name and the indices of its rows."""
+    total = len(next(iter(arrays.values())))
     order = np.array(drawn(cut.seed.to_bytes(8, "big"), 0, 0, total, total))
     held_out = round(total * cut.held_out)
     if cut.held_out and not 0 < held_out < total:
         raise Refused(f"{cut.held_out} of {total} rows leaves none to hold out, or none to train on")
     if held_out:
-        yield HELD_OUT, order[:held_out]
+        yield HELD_OUT, {key: array[order[:held_out]] for key, array in arrays.items()}
     left = order[held_out:]
     count = -(-len(left) // cut.rows)
     for number, places in enumerate(np.array_split(left, count)):
-        yield f"train-{number:0{len(str(count - 1))}d}", places
-
-
-def _build_partition(name: str, data: bytes, rows: int, cut: Cut) -> Partition:
-    digest = blob_digest(data)
-    partition = Partition(
-        name=name, link=f"{BLOBS}{digest}", digest=digest, bytes=len(data), rows=rows, format=cut.format
-    )
-    if cut.base_url is None:
-        return partition
-    return partition.model_copy(update={"link": f"{cut.base_url.rstrip('/')}/{partition.file}"})
+        yield f"train-{number:0{len(str(count - 1))}d}", {key: array[places] for key, array in arrays.items()}

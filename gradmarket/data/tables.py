@@ -183,7 +183,10 @@ def _index_columns(schema: pa.Schema) -> set[str]:
 
 
 def check_header(path: Path, table: pa.Table) -> pa.Table:
-    """Returns a CSV file's columns without an unnamed index. Raises Refused where its first row is no header."""
+    """Returns a CSV file's columns without an unnamed index.
+
+    Raises Refused where its first row is no header, and for whole numbers beyond int64.
+    """
     names = table.column_names
     if names and all(_is_number(name) for name in names):
         raise Refused(f"{path}: the first row holds numbers ({', '.join(names)[:80]}): put a row of names above it")
@@ -193,7 +196,14 @@ def check_header(path: Path, table: pa.Table) -> pa.Table:
             raise Refused(f"{path}: the first column has no name: give it one in the first row, or drop it")
         table = table.remove_column(0)
     for place, name in enumerate(table.column_names):
-        _check_whole(path, name, table.column(place))
+        column = table.column(place)
+        if not pa.types.is_floating(column.type) or not len(column):
+            continue
+        numbers = column.to_numpy()  # a reader of CSV takes whole numbers beyond int64 as floats
+        if np.isfinite(numbers).all() and (numbers == np.rint(numbers)).all():
+            largest = float(np.abs(numbers).max())
+            if INT64_END <= largest < 2 * INT64_END:
+                raise Refused(f"{path}: column {name!r} has whole numbers beyond int64: write a code of fewer digits")
     return table
 
 
@@ -203,17 +213,6 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _check_whole(path: Path, name: str, column: pa.ChunkedArray) -> None:
-    """Raises Refused for whole numbers beyond int64, which a reader of CSV takes as floats."""
-    if not pa.types.is_floating(column.type) or not len(column):
-        return
-    numbers = column.to_numpy()
-    if np.isfinite(numbers).all() and (numbers == np.rint(numbers)).all():
-        largest = float(np.abs(numbers).max())
-        if INT64_END <= largest < 2 * INT64_END:
-            raise Refused(f"{path}: column {name!r} has whole numbers beyond int64: write a code of fewer digits")
 
 
 def _convert_to_array(name: str, column: pa.ChunkedArray) -> np.ndarray:
@@ -228,7 +227,8 @@ def _convert_to_array(name: str, column: pa.ChunkedArray) -> np.ndarray:
             return np.asarray(values.to_numpy_ndarray())
         if isinstance(values, pa.ExtensionArray):
             values = values.storage
-        if not _is_list(values.type):
+        kind = values.type
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
             break
         flat = values.flatten()
         lengths = set(values.value_lengths().to_pylist())
@@ -236,11 +236,6 @@ def _convert_to_array(name: str, column: pa.ChunkedArray) -> np.ndarray:
             raise Refused(f"column {name!r} has lists of different lengths, {min(lengths)} to {max(lengths)}")
         shape.append(lengths.pop() if lengths else 0)
         values = flat
-    kind = values.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise Refused(f"column {name!r} is {kind}: turn it into numbers first")
     return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(shape)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))

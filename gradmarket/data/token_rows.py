@@ -127,13 +127,12 @@ def _read_source(source: str | Path | Sequence[str]) -> str:
     paths = sorted(path for path in source.rglob("*") if path.suffix in SUFFIXES) if source.is_dir() else [source]
     if not paths:
         raise Refused(f"{source} has no {' or '.join(SUFFIXES)} files")
-    return BETWEEN.join(map(_read_file, paths))
-
-
-def _read_file(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise Refused(f"{path} is not text in UTF-8: convert it, or leave it out") from None
-    except OSError as error:
-        raise Refused(f"{path} cannot be read: {error.strerror}") from None
+    found = []
+    for path in paths:
+        try:
+            found.append(path.read_text(encoding="utf-8"))
+        except UnicodeDecodeError:
+            raise Refused(f"{path} is not text in UTF-8: convert it, or leave it out") from None
+        except OSError as error:
+            raise Refused(f"{path} cannot be read: {error.strerror}") from None
+    return BETWEEN.join(found)

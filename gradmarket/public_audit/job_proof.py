@@ -302,7 +302,8 @@ def _find_offer_faults(record: JobRecord, task: PublishedTask, evidence: Publish
 
 def _prove_rounds(record: JobRecord) -> ClauseResult:
     spec, rounds, closed = record.publication.spec, record.closed, len(record.closed)
-    faults, unseen = list(_find_repeated_names(Clause.ROUNDS, "round", (one.number for one in record.rounds))), ()
+    faults, unseen = list[ClauseFinding](), tuple[str, ...]()
+    faults += _find_repeated_names(Clause.ROUNDS, "round", (one.number for one in record.rounds))
     if (numbers := [one.number for one in rounds]) != list(range(closed)):
         faults.append(ClauseFinding(Clause.ROUNDS, "the job", f"its merged rounds are {numbers}, with a gap"))
         rounds = []

@@ -56,7 +56,12 @@ def _draw_svg(title: str, drawn: Curves) -> str:
     values = [value for _, value in points]
     last, low = max(1, *(number for number, _ in points)), min(0.0, *values)
     top = low + ((max(values) - low) * 1.05 or 1.0)
-    lines = [_draw_line(curve, last, (low, top), colour) for curve, colour in zip(drawn.values(), cycle(COLOURS))]
+    across, up = (WIDTH - 1.5 * EDGE) / last, (HEIGHT - 1.5 * EDGE) / (top - low)
+    lines = []
+    for curve, colour in zip(drawn.values(), cycle(COLOURS)):
+        placed = ((EDGE + number * across, HEIGHT - EDGE - (value - low) * up) for number, value in curve)
+        corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
+        lines.append(f'<polyline points="{corners}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
     named = [
         f'<text x="{WIDTH - EDGE}" y="{EDGE + 18 * place}" fill="{colour}" text-anchor="end">{escape(name)}</text>'
         for place, (name, colour) in enumerate(zip(drawn, cycle(COLOURS)))
@@ -72,11 +77,3 @@ def _draw_svg(title: str, drawn: Curves) -> str:
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" {font}>'
     background = f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>'
     return "\n".join([head, background, axes, *lines, *named, *words, "</svg>"]) + "\n"
-
-
-def _draw_line(curve: Sequence[tuple[int, float]], last: int, between: tuple[float, float], colour: str) -> str:
-    low, top = between
-    across, up = (WIDTH - 1.5 * EDGE) / last, (HEIGHT - 1.5 * EDGE) / (top - low)
-    placed = ((EDGE + number * across, HEIGHT - EDGE - (value - low) * up) for number, value in curve)
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
-    return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>'

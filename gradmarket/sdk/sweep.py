@@ -95,7 +95,16 @@ class Sweep:
 
     def runs(self) -> list[Run]:
         """Returns the state of each run."""
-        return [_look_at_run(point, job) for point, job in zip(self.points, self.jobs, strict=True)]
+        found = []
+        for point, job in zip(self.points, self.jobs, strict=True):
+            view = job.view()
+            rounds = job.rounds() if view.best_round is not None else []
+            best = next((one.metrics for one in rounds if one.number == view.best_round), None)
+            paid = TokenUnit.of(job._client.chain()).text(view.costs.earned)
+            done = 0 if view.round is None else view.round + 1
+            metrics = dict(view.metrics or {})
+            found.append(Run(point, job, view.state, done, view.loss, metrics, dict(best or {}), paid))
+        return found
 
     def best(self, metric: str | None = None, better: Better | None = None) -> Run:
         """Returns the run whose best checkpoint has the best value of the metric, by default that of the evaluation, or
@@ -108,7 +117,8 @@ class Sweep:
             raise Refused(f"better: give {' or '.join(map(repr, get_args(Better)))}, not {better!r}")
         runs = self.runs()
         specs = [job.view().spec for job in self.jobs]
-        wanted = next((name for spec in specs if (name := _find_metric(spec))), "loss")
+        evaluations = (getattr(spec, "evaluation", None) for spec in specs)
+        wanted = next((one.metric for one in evaluations if one is not None and one.metric), "loss")
         metric = metric or choose_metric(wanted, [run.best for run in runs])
         directions = (find_direction(getattr(spec, "stop", ()), metric) for spec in specs)
         better = better or next(filter(None, directions), None)
@@ -225,17 +235,3 @@ def cancel_jobs(jobs: Iterable[TrainingJob]) -> list[str]:
 
 def describe_uncancelled(left: Sequence[str]) -> str:
     return f"not cancelled, and still spending: {', '.join(left)}"
-
-
-def _look_at_run(point: Point, job: TrainingJob) -> Run:
-    view = job.view()
-    rounds = job.rounds() if view.best_round is not None else []
-    best = next((one.metrics for one in rounds if one.number == view.best_round), None)
-    paid = TokenUnit.of(job._client.chain()).text(view.costs.earned)
-    done = 0 if view.round is None else view.round + 1
-    return Run(point, job, view.state, done, view.loss, dict(view.metrics or {}), dict(best or {}), paid)
-
-
-def _find_metric(spec: Any) -> str:
-    evaluation = getattr(spec, "evaluation", None)
-    return evaluation.metric if evaluation is not None else ""
