@@ -20,7 +20,7 @@ from gradmarket.commands.checkup import CheckResult
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, print_json
 from gradmarket.commands.reference import KINDS, list_setting_rows
 from gradmarket.compute.card_checks import check_cards
-from gradmarket.endpoint import Endpoint, data_folder
+from gradmarket.endpoint import data_folder
 from gradmarket.endpoint import find_endpoint as find_place
 from gradmarket.market.errors import MarketError
 from gradmarket.market.terms import blob_digest
@@ -130,23 +130,18 @@ def check_service(market: str | None, token: str | None, data: Path | None) -> l
         chain = CheckResult("chain", f"{facts.chain_id}, contract {facts.contract}")
     except MarketError as error:
         chain = CheckResult("chain", str(error), "start the service with `gradmarket serve`, or look into its log")
-    return [*parts, chain, _check_token(endpoint)]
-
-
-def _check_token(place: Endpoint) -> CheckResult:
-    """Asks for a blob, which any known token may: the service refuses another with 401."""
     fix = "give the requester's with --token or GRADMARKET_TOKEN (its service shows where)"
-    if not place.token:
-        return CheckResult("token", "none", fix)
-    try:
-        with place.market() as client:
-            client.blob(blob_digest(b""))
+    credentials = CheckResult("token", "there is one") if endpoint.token else CheckResult("token", "none", fix)
+    try:  # a blob, which any known token may read: the service refuses another with 401
+        if endpoint.token:
+            with endpoint.market() as client:
+                client.blob(blob_digest(b""))
     except ServiceProblem as error:
         if error.status == HTTPStatus.UNAUTHORIZED:
-            return CheckResult("token", error.detail, fix)
+            credentials = CheckResult("token", error.detail, fix)
     except MarketError as error:
-        return CheckResult("token", f"there is one; nothing tested it: {error}")
-    return CheckResult("token", "there is one")
+        credentials = CheckResult("token", f"there is one; nothing tested it: {error}")
+    return [*parts, chain, credentials]
 
 
 def check_port(number: int) -> CheckResult:

@@ -73,19 +73,18 @@ def _load_in_runner(runner: Runner, spec: JobSpec, market: Service) -> tuple[Man
         manifest = Manifest.model_validate_json(_fetch_blob(market, spec.data.manifest or ""))
     else:
         manifest = digits.build_manifest()
-    info = _load_document(runner, spec, manifest, market)
+    if not isinstance(spec.model, ReadyModel):
+        document = _fetch_blob(market, spec.model.document)
+    elif manifest.labelled is None:
+        raise JobRefused("model.architecture", "the inputs of a ready one are `x`, and `y` with its `classes`")
+    else:
+        runner.turn("plan", publishes=True)
+        ready = (spec.model.architecture, spec.model.arguments, manifest.labelled)
+        model = runner.publish(*ready, spec.seed, spec.precision)
+        document = set_arithmetic(model.document, spec.document_arithmetic)
+    info = DocumentInfo.of(runner.load(document))
     check_weighed(spec, info.layout)
     return manifest, info, runner.bound(*spec.step.pass_sizes, by_row=spec.step.by_row)
-
-
-def _load_document(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service) -> DocumentInfo:
-    if not isinstance(spec.model, ReadyModel):
-        return DocumentInfo.of(runner.load(_fetch_blob(market, spec.model.document)))
-    if manifest.labelled is None:
-        raise JobRefused("model.architecture", "the inputs of a ready one are `x`, and `y` with its `classes`")
-    runner.turn("plan", publishes=True)
-    model = runner.publish(spec.model.architecture, spec.model.arguments, manifest.labelled, spec.seed, spec.precision)
-    return DocumentInfo.of(runner.load(set_arithmetic(model.document, spec.document_arithmetic)))
 
 
 def _describe_row_coupling(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service) -> str:

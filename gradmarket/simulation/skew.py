@@ -83,9 +83,14 @@ class SkewPlay:
     def __init__(self, scenario: SkewScenario, policy: Policy) -> None:
         self.scenario, self.policy = scenario, policy
         self.slow = max(1, round(scenario.slow * scenario.partitions))
-        self._data = [
-            _build_partition(scenario, index, index >= scenario.partitions - self.slow) for index in self._all
-        ]
+        self._data = list[tuple[np.ndarray, np.ndarray]]()
+        truth = np.random.default_rng([scenario.seed, 10**6]).standard_normal(FEATURES)
+        for index in self._all:  # slow partitions have other features than the others
+            chance = np.random.default_rng([scenario.seed, index])
+            x = chance.standard_normal((scenario.rows, FEATURES))
+            slow = index >= scenario.partitions - self.slow
+            x[:, slice(0, FEATURES // 2) if slow else slice(FEATURES // 2, None)] *= 0.0
+            self._data.append((x, x @ truth + 0.1 * chance.standard_normal(scenario.rows)))
         self._weights = np.zeros(FEATURES)
         self._places: Iterator[int] = iter(
             range(scenario.epochs * scenario.partitions * scenario.rows // scenario.task_rows)
@@ -167,13 +172,3 @@ class SkewPlay:
             index = answer.place % self.scenario.partitions
             self._taken[index] += 1
             self._uses[index].update(self._draw_task_rows(answer.place))
-
-
-def _build_partition(scenario: SkewScenario, index: int, slow: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns x float64[rows, FEATURES] and y: slow partitions have other features than the others."""
-    chance = np.random.default_rng([scenario.seed, index])
-    x = chance.standard_normal((scenario.rows, FEATURES))
-    half = FEATURES // 2
-    x[:, slice(0, half) if slow else slice(half, None)] *= 0.0
-    truth = np.random.default_rng([scenario.seed, 10**6]).standard_normal(FEATURES)
-    return x, x @ truth + 0.1 * chance.standard_normal(scenario.rows)

@@ -51,11 +51,9 @@ def settle_due_batches(chain: ChainContext) -> bool:
     """
     with chain.reading() as reader:
         now = chain.clock()
-        found = [
-            (job, batch) for job in with_money(reader) if (batch := _find_due_batch(reader, job, chain.policy, now))
-        ]
+        found = [(job, due) for job in with_money(reader) if (due := _find_due_batch(reader, job, chain.policy, now))]
     there = chain.ledger.next_time() if found else 0
-    drafts = [batch for job, batch in found if job.claim_until is None or there <= job.claim_until]
+    drafts = [due for job, due in found if job.claim_until is None or there <= job.claim_until]
     moved = False
     for draft in drafts:
         if draft.new:

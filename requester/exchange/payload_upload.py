@@ -170,7 +170,7 @@ def inspect_and_store_payload(context: Context, want: UploadGrant, arrival: Inco
         raise Conflict(f"the bytes' root is {arrival.incoming.digest}; committed was {want.root}")
     if want.paid:
         return Delivery(want, arrival.incoming, arrival.incoming.digest, None)
-    finding = arrival.found()
+    finding: Found = arrival.found()
     if not want.spec.repeatable and isinstance(finding, Diverged):  # an honest holder's answer is within the bounds
         finding = PayloadRefused(f"it is not within the job's bounds: {finding.unmeasured}")
     elif want.sketch is not None and isinstance(finding, PayloadRefused):  # a malformed payload has no sketch
