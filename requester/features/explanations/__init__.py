@@ -11,7 +11,6 @@ from contracts.gas_price import WAITS
 from gradmarket.market.features.audits import class_checks
 from gradmarket.market.features.explanations import describe_shortage, in_words
 from gradmarket.market.features.proven import seat_rules
-from gradmarket.market.features.proven.seat_rules import Newcomer
 from gradmarket.market.rules import assignment, newcomers
 from gradmarket.market.rules.assignment import Candidate, Idle, Mixable, Opening, Reason
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
@@ -402,11 +401,28 @@ def _describe_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mi
     place = next((place for place, one in enumerate(queue, 1) if one.party.worker == worker), None)
     if place is None:
         return ""
-    own = queue[place - 1]
-    if held_up := _describe_pause(reader, job, own, mixable, now) or _describe_short_money(reader, job, own, now):
-        return f"{held_up}, and it is at place {place} of {len(queue)} newcomers{_describe_deposit(job)}"
-    spec, row = jobs.load_spec(job), jobs.latest_round(reader, job.id)
-    share = joining.load_share(reader, job, mixable, now)
+    own, spec = queue[place - 1], jobs.load_spec(job)
+    held_up, votes, left = "", spec.replication.replicas, None
+    if own.is_unknown and seats.count_proven(reader, job, mixable, now, votes) >= votes:
+        left = seat_rules.find_pausing_place(own.party, seats.list_watched_places(reader, job, now))
+    if left is not None:
+        subject = "it" if left.operator == own.party.operator else "a newcomer of its network"
+        rest = describe_seconds(left.at + seat_rules.compute_watched_s(spec.deadlines.lease_s) - now)
+        held_up = f"{subject} left a place of this job: without a deposit it gets the next one in {rest}"
+    elif not own.covered and not own.deposit:
+        money = newcomers_money.load_newcomers_money(reader, job, 0, now)
+        if money.without <= 0:
+            held_up = (
+                f"newcomers without a deposit hold {money.unbacked} of {money.held.total() + money.left} reservations "
+                "for newcomers: it gets one of those left as others are paid or rounds pass"
+            )
+    if held_up:
+        # a deposit has money and turns of its own
+        least = proven.PROOF * job.price * int(job.unit)
+        deposit = f"; a deposit, which comes back, has its own: gradmarket wallet stake {job.id} {least}"
+        remedy = "" if spec.stake is None else deposit
+        return f"{held_up}, and it is at place {place} of {len(queue)} newcomers{remedy}"
+    row, share = jobs.latest_round(reader, job.id), joining.load_share(reader, job, mixable, now)
     tasks_now = spec.sizes.of(row.number if row else 0)
     rounds = seat_rules.count_rounds_until_seat(queue, worker, tasks_now, share)
     took = (now - job.created_at) / row.number if row and row.number else None
@@ -416,41 +432,6 @@ def _describe_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mi
         f"by what they cost beside this job's: it is at place {place} of {len(queue)}, and its pay may be expected "
         f"within {rounds} round{'s' * (rounds > 1)}{time}"
     )
-
-
-def _describe_pause(reader: RowReader, job: Job, one: Newcomer, mixable: Mixable, now: float) -> str:
-    """Describes the left place that keeps a newcomer from a seat, and for how long; empty where none does."""
-    spec = jobs.load_spec(job)
-    votes = spec.replication.replicas
-    if not one.is_unknown or seats.count_proven(reader, job, mixable, now, votes) < votes:
-        return ""
-    left = seat_rules.find_pausing_place(one.party, seats.list_watched_places(reader, job, now))
-    if left is None:
-        return ""
-    subject = "it" if left.operator == one.party.operator else "a newcomer of its network"
-    rest = left.at + seat_rules.compute_watched_s(spec.deadlines.lease_s) - now
-    return f"{subject} left a place of this job: without a deposit it gets the next one in {describe_seconds(rest)}"
-
-
-def _describe_short_money(reader: RowReader, job: Job, one: Newcomer, now: float) -> str:
-    """Describes the lack of money for newcomers without a deposit; empty where some is left for this one."""
-    if one.covered or one.deposit:
-        return ""
-    money = newcomers_money.load_newcomers_money(reader, job, 0, now)
-    if money.without > 0:
-        return ""
-    return (
-        f"newcomers without a deposit hold {money.unbacked} of {money.held.total() + money.left} reservations for "
-        "newcomers: it gets one of those left as others are paid or rounds pass"
-    )
-
-
-def _describe_deposit(job: Job) -> str:
-    """Describes the deposit that has money and turns of its own; empty where the job takes none."""
-    if jobs.load_spec(job).stake is None:
-        return ""
-    least = proven.PROOF * job.price * int(job.unit)
-    return f"; a deposit, which comes back, has its own: gradmarket wallet stake {job.id} {least}"
 
 
 def describe_seconds(seconds: float) -> str:

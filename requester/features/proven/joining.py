@@ -35,7 +35,13 @@ def list_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> lis
     about = {"deposit": proven.PROOF * job.price} | proven_records.bind_proof(job, now)
     rows = reader.session.execute(_ASKING, newcomers.ask_in_turn(job, mixable, now) | about).all()
     records = reputations.load_standings(reader, job, {row.operator for row in rows}, now)
-    served = _load_turns(reader, job)
+    # when each payout address and each network last had a newcomers' task, of the newest rounds
+    newest, served = jobs.latest_round(reader, job.id), dict[str | None, float]()
+    since = {"job": job.id, "since": (newest.number if newest else 0) - seat_rules.UNTRIED_ROUNDS}
+    for payout, network, leased_at in reader.session.execute(_SERVED, since):
+        served[payout] = max(leased_at, served.get(payout, 0.0))
+        if network is not None:
+            served[network] = max(leased_at, served.get(network, 0.0))
     standings = [records.get((row.operator, row.determinism_class), 0.0) for row in rows]
     return seat_rules.order_newcomers(
         Newcomer(
@@ -63,17 +69,6 @@ def load_share(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int
     """Returns n where newcomers get one task in n just now."""
     votes = jobs.load_spec(job).replication.replicas
     return seat_rules.compute_share(seats.count_proven(reader, job, mixable, now, 2 * votes), votes)
-
-
-def _load_turns(reader: RowReader, job: Job) -> dict[str | None, float]:
-    """Returns when each payout address and each network last had a newcomers' task, of the newest rounds."""
-    row, turns = jobs.latest_round(reader, job.id), dict[str | None, float]()
-    since = {"job": job.id, "since": (row.number if row else 0) - seat_rules.UNTRIED_ROUNDS}
-    for payout, network, leased_at in reader.session.execute(_SERVED, since):
-        turns[payout] = max(leased_at, turns.get(payout, 0.0))
-        if network is not None:
-            turns[network] = max(leased_at, turns.get(network, 0.0))
-    return turns
 
 
 _SERVED: Final = (

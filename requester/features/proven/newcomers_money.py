@@ -33,21 +33,15 @@ def load_newcomers_money(reader: RowReader, job: Job, spent: int, now: float) ->
         held[network or payout] += int(units) // price
         unbacked += int(without) // price
     left = max(0, newcomers.count_by_money(reader, job, known=False) - spent)
-    number, rounds = _find_round_by_rule(reader, job, now), jobs.load_spec(job).rounds
-    without = seat_rules.count_open_prices(held.total() + left, unbacked, number, rounds)
-    return NewcomersMoney(held, unbacked, left, min(left, without))
-
-
-def _find_round_by_rule(reader: RowReader, job: Job, now: float) -> int:
-    """Returns the newest round; the last where nobody can place a deposit and rounds stand still for want of newcomers.
-
-    Half of the money would be kept for nobody then, for ever.
-    """
+    # where nobody can place a deposit and rounds stand still for want of newcomers, half of the money would be kept for
+    # nobody for ever: it is as in the last round
     spec, row = jobs.load_spec(job), jobs.latest_round(reader, job.id)
-    if row is None:
-        return 0
-    stands_still = row.opened_at < now - seat_rules.compute_watched_s(spec.deadlines.lease_s)
-    return spec.rounds if spec.stake is None and stands_still else row.number
+    number = 0 if row is None else row.number
+    since = now - seat_rules.compute_watched_s(spec.deadlines.lease_s)
+    if row is not None and spec.stake is None and row.opened_at < since:
+        number = spec.rounds
+    without = seat_rules.count_open_prices(held.total() + left, unbacked, number, spec.rounds)
+    return NewcomersMoney(held, unbacked, left, min(left, without))
 
 
 _HELD: Final = (
