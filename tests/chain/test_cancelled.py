@@ -1,6 +1,7 @@
 """A market on a real chain, cancelled while its deposit is bound in every way: a minute later it is free again."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from tests.databases import BOTH, NewDatabase
 from tests.features.auditors.test_panels import TWO, claimed, panel
 from tests.features.disputes.test_hearings import traced
 from tests.features.proven.test_joining import join, open_proven
-from tests.kit.behaviour import HONEST, Behaviour, scaled
+from tests.features.proven.test_proven import open_job
+from tests.kit.behaviour import HONEST, NOISE, Behaviour, scaled
 from tests.lanes import leave_to_full
 from tests.onchain import open_on
 from tests.requester.conftest import open_markets
@@ -28,10 +30,10 @@ LIE = scaled(3.0)
 DEPOSIT = 400 * PRICE
 
 
-@pytest.fixture
-def new_market(ledger: Ledger, new_database: NewDatabase) -> Iterator[NewMarket]:
-    """Its job is opened on the chain, and no worker has money before the service reserves it."""
-    with open_markets(ledger, new_database) as made:
+@contextmanager
+def open_markets_on(ledger: Ledger, database: NewDatabase) -> Iterator[NewMarket]:
+    """Their jobs are opened on the chain, and no worker has money before the service reserves it."""
+    with open_markets(ledger, database) as made:
 
         def make(**spec: Any) -> MarketFixture:
             job = open_on(ledger, iter([key_of("sender"), key_of("signer")]).__next__, deposit=DEPOSIT)
@@ -42,6 +44,12 @@ def new_market(ledger: Ledger, new_database: NewDatabase) -> Iterator[NewMarket]
             return market
 
         yield make
+
+
+@pytest.fixture
+def new_market(ledger: Ledger, new_database: NewDatabase) -> Iterator[NewMarket]:
+    with open_markets_on(ledger, new_database) as made:
+        yield made
 
 
 def settle(market: MarketFixture) -> None:
@@ -112,19 +120,37 @@ def join_with_deposits(new_market: NewMarket) -> tuple[MarketFixture, int]:
     return market, 0
 
 
-@BOTH
-@pytest.mark.parametrize("bind", leave_to_full([outvote, seal_half, hear, join_with_deposits]))
-def test_a_minute_after_a_cancel_all_is_free_but_what_an_audit_may_award_and_the_silent_hold(
-    new_market: NewMarket, ledger: Ledger, bind: Callable[[NewMarket], tuple[MarketFixture, int]]
-) -> None:
-    market, kept = bind(new_market)
+def ask_in_a_made_up_class(new_market: NewMarket) -> tuple[MarketFixture, int]:
+    """Three that ask first, and for long: no auditor is of their class, so none of them gets a place."""
+    market, _ = open_job(new_market)
+    for _ in range(3):
+        market.worker(NOISE, determinism_class="made up")
+    cover(market)
+    market.play(passes=20)
+    assert market.replicas() == []
+    return market, 0
+
+
+def cancel(market: MarketFixture, ledger: Ledger, kept: int) -> float:
+    """Cancels the job; returns the seconds until only `kept` units are free in the contract, or the minute's end."""
     chain_job, cancelled_at = market.the_job().chain_job or 0, market.clock()
-    assert ledger.free(chain_job) > kept
     market.cancel()
     settle(market)
     while ledger.free(chain_job) != kept and market.clock() < cancelled_at + 55.0:
         market.lapse(5.0)
         settle(market)
+    return market.clock() - cancelled_at
+
+
+@BOTH
+@pytest.mark.parametrize("bind", leave_to_full([outvote, seal_half, hear, join_with_deposits, ask_in_a_made_up_class]))
+def test_a_minute_after_a_cancel_all_is_free_but_what_an_audit_may_award_and_the_silent_hold(
+    new_market: NewMarket, ledger: Ledger, bind: Callable[[NewMarket], tuple[MarketFixture, int]]
+) -> None:
+    market, kept = bind(new_market)
+    chain_job = market.the_job().chain_job or 0
+    assert ledger.free(chain_job) > kept
+    cancel(market, ledger, kept)
     assert ledger.free(chain_job) == kept
     accounts = market.all(Account, Account.job_id == market.job)
     held = sum(account.reserved - account.earned for account in accounts)
