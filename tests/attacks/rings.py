@@ -5,14 +5,26 @@ import time
 
 from gradmarket.market.features.audits import class_checks
 from tests.attacks.audits import Auditor, finish
-from tests.attacks.registry import attack
+from tests.attacks.registry import Seen, attack
 from tests.attacks.scene import PRICE, UNIT, Posted, Scene
 from tests.attacks.scripted_worker import ScriptedWorker
 from tests.attacks.seats import replicas
+from tests.databases import new_sqlite
+from tests.features.proven.test_joining_at_size import (
+    ROUNDS,
+    count_prices,
+    join_deposit,
+    open_flooded,
+    play_until_paid,
+    sum_held,
+)
 from tests.kit.behaviour import HONEST, TRIPLED
+from tests.kit.unchained import unchained
 from tests.patience import PATIENCE_S, wait_until
+from tests.requester.conftest import open_markets
 
 PROVEN = {"name": "proven"}
+NETWORKS = 200
 GREEDY = 20
 CERTAIN = 1.0 - 1e-9
 
@@ -73,6 +85,26 @@ def a_made_up_class_whose_job_is_cancelled(scene: Scene) -> str:
         f"leases of a made-up class {leases}; {job.fetch_view()['state']}; free units that stay locked {locked}; "
         f"{job.balanced()}"
     )
+
+
+@attack(
+    "free identities",
+    "a newcomer with a deposit is paid within three rounds: yes; the flood holds at most half of the money: yes",
+    alone=True,
+)
+def two_hundred_networks_that_take_places_and_never_answer(_scene: Scene) -> Seen:
+    """On the service's stages in one thread, whose clock passes at once: a round waits for those that never answer.
+
+    They asked before it, each from a network of its own, and eight tasks make a round.
+    """
+    with open_markets(unchained(), new_sqlite) as new_market:
+        market, auditor, flood = open_flooded(new_market, NETWORKS)
+        rounds = play_until_paid(market, auditor, ROUNDS, join_deposit(market))
+        held = sum_held(market, flood)
+    within, half = ("yes" if met else "no" for met in (rounds <= 3, held <= count_prices() // 2))
+    words = f"a newcomer with a deposit is paid within three rounds: {within}"
+    figures = {"rounds until it is paid": float(rounds), "prices that the flood holds": float(held)}
+    return Seen(f"{words}; the flood holds at most half of the money: {half}", figures)
 
 
 @attack(

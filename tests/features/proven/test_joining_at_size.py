@@ -88,6 +88,11 @@ def sum_held(market: MarketFixture, flood: Sequence[str]) -> int:
         return sum(row.reserved for row in rows if row.worker in set(flood)) // PRICE
 
 
+def count_prices() -> int:
+    """A quarter of the deposit is for newcomers."""
+    return ROUNDS * TASKS * VOTES // 4
+
+
 @FULL
 def test_a_newcomer_with_a_deposit_is_paid_within_three_rounds_beside_a_flood_of_200_networks(
     new_market: NewMarket,
@@ -106,8 +111,7 @@ def test_a_newcomer_with_a_deposit_is_paid_within_three_rounds_beside_a_flood_of
     rounds = len(market.rounds()) - begun + 1
     tried = {row.worker for row in market.all(Replica)} & set(flood)
     assert len(tried) >= 5 * (rounds - 1)
-    prices = ROUNDS * TASKS * VOTES // 4
-    assert len(tried) <= sum_held(market, flood) <= min(prices // 2, 2 * TASKS + TASKS * rounds)
+    assert len(tried) <= sum_held(market, flood) <= min(count_prices() // 2, 2 * TASKS + TASKS * rounds)
     check_books(market)
 
 
