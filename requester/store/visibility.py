@@ -59,10 +59,10 @@ def load_access(reader: RowReader, digest: Digest, worker: Address = NOBODY) -> 
     access = _build_access_query(reader.session.info["features"])
     found = reader.session.execute(access, {"digest": digest, "worker": worker}).one()
     alone = not found.shared
-    private = (not jobs.load_spec(job).repeatable for job in reader.session.scalars(_ANSWERED, {"digest": digest}))
+    answered = reader.session.scalars(_ANSWERED, {"digest": digest}) if alone and found.answered else ()
     return Access(
         unserved=found.unserved and not found.hidden,
-        holders=alone and found.answered and any(private),
+        holders=any(not jobs.load_spec(job).repeatable for job in answered),
         answer=alone and found.hidden,
         to_anybody=found.to_anybody,
         to_worker=not found.kept or found.own,
