@@ -35,7 +35,6 @@ from gradmarket.client.client_errors import (
 )
 from gradmarket.client.requester_client import (
     LEDGER_PAGE,
-    UPLOAD,
     Item,
     _build_job_path,
     _build_task_path,
@@ -44,18 +43,22 @@ from gradmarket.client.requester_client import (
 )
 from gradmarket.client.transport import (
     ANSWER_S,
+    BUSY,
     CHUNK,
     CONNECT_S,
     CUT_AFTER_S,
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
     SHORTEST_WAIT_S,
+    STALLED_S,
+    UPLOAD,
     Answer,
     AnyPage,
     Open,
     Patience,
     ServerSentEvent,
     _build_unreachable,
+    _open_bytes,
     _parse_answer,
     build_timeout,
 )
@@ -89,6 +92,7 @@ from gradmarket.market.wire.audit_messages import (
     SketchAnswer,
 )
 from gradmarket.market.wire.evidence import PublishedEvidence
+from gradmarket.market.wire.framing import PIECE, UPLOAD_OFFSET, ReceivedBytes
 from gradmarket.market.wire.hearing_messages import AuditorQuestions, AuditorStatement, HearingReceipt
 from gradmarket.market.wire.poll import ANSWER_WITHIN
 from gradmarket.market.wire.sign_in import ChainFacts
@@ -195,6 +199,37 @@ class AsyncServiceTransport:
                 self._patience.on_retry(error)
             await asyncio.sleep(longest * random.uniform(0.5, 1.0))
             longest = min(2 * longest, LONGEST_PAUSE_S)
+
+    async def put_bytes(self, path: str, digest: str, data: bytes, headers: Mapping[str, str] | None = None) -> None:
+        """PUTs the bytes of this digest; after a break it goes on from where the service has them.
+
+        It tries again for STALLED_S seconds after the last byte that came, then as patience allows; the service keeps
+        the bytes for a later call. Raises as `send`.
+        """
+        if len(data) <= PIECE:
+            await self.send("PUT", path, content=_open_bytes(data), timeout=UPLOAD, headers=headers)
+            return
+        since, pause, most = (time.monotonic(), FIRST_PAUSE_S, -1)
+        while True:
+            try:
+                place = f"/v1/blobs/{digest}/received"
+                there = (await self.ask(ReceivedBytes, "GET", place, patient=False, headers=headers)).received
+                start = min(there, len(data))
+                if start > most:
+                    since, pause, most = (time.monotonic(), FIRST_PAUSE_S, start)
+                own = {**(headers or {}), UPLOAD_OFFSET: str(start)}
+                rest = _open_bytes(data[start:])
+                await self.send("PUT", path, content=rest, timeout=UPLOAD, patient=False, headers=own)
+                return
+            except (ServiceUnreachable, ServiceProblem) as error:
+                if isinstance(error, ServiceProblem) and error.status not in {409, *BUSY}:
+                    raise
+                seconds = time.monotonic() - since
+                if (most < 0 or seconds > STALLED_S) and (not self._patience.keep_trying(seconds)):
+                    raise
+                self._patience.on_retry(error)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def _send_once(self, method: str, path: str, content: Open | None, **options: Any) -> tuple[int, bytes]:
         async with AsyncExitStack() as stack:
@@ -387,7 +422,7 @@ class AsyncRequesterClient:
     async def bring_payload(self, task: str, payload: bytes) -> None:
         """Brings the auditor's own payload of a task whose answers were all wrong."""
         path = f"/v1/audits/payloads/{quote(task, safe='')}"
-        await self._transport.send("PUT", path, content=lambda: nullcontext(payload), timeout=UPLOAD)
+        await self._transport.put_bytes(path, blob_digest(payload), payload)
 
     async def answer_sketch(self, task: str, answer: SketchAnswer) -> bool:
         """Sends a calibration sketch; returns whether the task must be computed once more."""
@@ -430,14 +465,13 @@ class AsyncRequesterClient:
         except ServiceProblem:
             missing = True
         if missing:
-            await self._transport.send("PUT", f"/v1/blobs/{digest}", content=lambda: nullcontext(data), timeout=UPLOAD)
+            await self._transport.put_bytes(f"/v1/blobs/{digest}", digest, data)
         return digest
 
     async def upload_unserved(self, data: bytes) -> str:
         """Uploads rows that only jobs of the same token measure on and that are never served; returns their digest."""
         digest = blob_digest(data)
-        path = f"/v1/blobs/{digest}?unserved=true"
-        await self._transport.send("PUT", path, content=lambda: nullcontext(data), timeout=UPLOAD)
+        await self._transport.put_bytes(f"/v1/blobs/{digest}?unserved=true", digest, data)
         return digest
 
     async def blob(self, digest: str) -> bytes:

@@ -60,7 +60,6 @@ from gradmarket.market.wire.hearing_messages import AuditorQuestions, AuditorSta
 from gradmarket.market.wire.sign_in import ChainFacts
 from gradmarket.network.clocked import ClockedTransport
 
-UPLOAD: Final = httpx.Timeout(600.0, connect=CONNECT_S)
 LEDGER_PAGE: Final = 1000
 
 Item = TypeVar("Item")
@@ -178,7 +177,7 @@ class RequesterClient:
     def bring_payload(self, task: str, payload: bytes) -> None:
         """Brings the auditor's own payload of a task whose answers were all wrong."""
         path = f"/v1/audits/payloads/{quote(task, safe='')}"
-        self._transport.send("PUT", path, content=lambda: nullcontext(payload), timeout=UPLOAD)
+        self._transport.put_bytes(path, blob_digest(payload), payload)
 
     def answer_sketch(self, task: str, answer: SketchAnswer) -> bool:
         """Sends a calibration sketch; returns whether the task must be computed once more."""
@@ -221,14 +220,13 @@ class RequesterClient:
         except ServiceProblem:
             missing = True  # or a refusal without a body: the answer to PUT has one
         if missing:
-            self._transport.send("PUT", f"/v1/blobs/{digest}", content=lambda: nullcontext(data), timeout=UPLOAD)
+            self._transport.put_bytes(f"/v1/blobs/{digest}", digest, data)
         return digest
 
     def upload_unserved(self, data: bytes) -> str:
         """Uploads rows that only jobs of the same token measure on and that are never served; returns their digest."""
         digest = blob_digest(data)
-        path = f"/v1/blobs/{digest}?unserved=true"
-        self._transport.send("PUT", path, content=lambda: nullcontext(data), timeout=UPLOAD)
+        self._transport.put_bytes(f"/v1/blobs/{digest}?unserved=true", digest, data)
         return digest
 
     def blob(self, digest: str) -> bytes:

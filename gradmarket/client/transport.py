@@ -8,7 +8,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, TypeVar
 from urllib.parse import quote
@@ -31,6 +31,7 @@ from gradmarket.market.views.payment_views import LedgerView
 from gradmarket.market.views.service_views import Page
 from gradmarket.market.wire import Wire
 from gradmarket.market.wire.evidence import PublishedView
+from gradmarket.market.wire.framing import PIECE, UPLOAD_OFFSET, ReceivedBytes
 from gradmarket.market.wire.poll import ANSWER_WITHIN
 from gradmarket.network import MAX_ANSWER, MOST_VALUES, check_release, own_header
 from gradmarket.network.clocked import ClockedTransport, UntrustedCertificate
@@ -41,6 +42,10 @@ SEND_S: Final = 30.0
 ANSWER_S: Final = 300.0
 """Seconds from the end of the allowed wait to the answer's end; READ_S runs from one byte to the next."""
 CHUNK: Final = 1 << 16
+UPLOAD: Final = httpx.Timeout(600.0, connect=CONNECT_S, write=READ_S)
+"""Of bytes that go on where they broke off: the answer comes once they are hashed and on the disk."""
+STALLED_S: Final = 120.0
+"""Seconds for which an upload of which nothing more comes is tried again."""
 
 FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 10.0
@@ -194,6 +199,37 @@ class ServiceTransport:
             self._patience.pause(longest * random.uniform(0.5, 1.0))
             longest = min(2 * longest, LONGEST_PAUSE_S)
 
+    def put_bytes(self, path: str, digest: str, data: bytes, headers: Mapping[str, str] | None = None) -> None:
+        """PUTs the bytes of this digest; after a break it goes on from where the service has them.
+
+        It tries again for STALLED_S seconds after the last byte that came, then as patience allows; the service keeps
+        the bytes for a later call. Raises as `send`.
+        """
+        if len(data) <= PIECE:
+            self.send("PUT", path, content=_open_bytes(data), timeout=UPLOAD, headers=headers)
+            return
+        since, pause, most = time.monotonic(), FIRST_PAUSE_S, -1
+        while True:
+            try:
+                place = f"/v1/blobs/{digest}/received"
+                there = self.ask(ReceivedBytes, "GET", place, patient=False, headers=headers).received
+                start = min(there, len(data))
+                if start > most:
+                    since, pause, most = time.monotonic(), FIRST_PAUSE_S, start
+                own = {**(headers or {}), UPLOAD_OFFSET: str(start)}
+                rest = _open_bytes(data[start:])
+                self.send("PUT", path, content=rest, timeout=UPLOAD, patient=False, headers=own)
+                return
+            except (ServiceUnreachable, ServiceProblem) as error:
+                if isinstance(error, ServiceProblem) and error.status not in {409, *BUSY}:
+                    raise
+                seconds = time.monotonic() - since
+                if (most < 0 or seconds > STALLED_S) and not self._patience.keep_trying(seconds):
+                    raise
+                self._patience.on_retry(error)
+            self._patience.pause(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
     def _send_once(self, method: str, path: str, content: Open | None, **options: Any) -> tuple[int, bytes]:
         with ExitStack() as stack:
             if content is not None:
@@ -261,6 +297,10 @@ def open_response(url: str, streamed: AbstractContextManager[httpx.Response]) ->
         raise CertificateRefused(f"{url}: {error}") from error
     except (httpx.TransportError, httpx.DecodingError) as error:
         raise ServiceUnreachable(f"{url}: {error or type(error).__name__}") from error
+
+
+def _open_bytes(data: bytes) -> Open:
+    return lambda: nullcontext(data)
 
 
 def _build_unreachable(url: str, error: ServiceUnreachable | ServiceProblem) -> ServiceUnreachable:

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Final, cast
 
 import httpcore
 import httpx
@@ -13,12 +13,14 @@ from gradmarket.network.clocked import SOCKET_OPTIONS, build_proxy, raise_as_htt
 from gradmarket.network.environment import build_ssl_context, proxy_of
 
 KEPT_S: Final = 5.0
+PART: Final = 1 << 18
+"""Bytes of a request's body that are written at a time, within the write timeout each."""
 
 
 class AsyncClockedTransport(httpx.AsyncBaseTransport):
     """Raises the errors of httpx's own, UntrustedCertificate, and Refused where the environment's settings are wrong.
 
-    An answer begins within ANSWER_WITHIN, if that is among a request's extensions.
+    An answer begins within ANSWER_WITHIN of the last byte sent, if that is among a request's extensions.
     """
 
     def __init__(self) -> None:
@@ -36,7 +38,8 @@ class AsyncClockedTransport(httpx.AsyncBaseTransport):
         proxy = proxy_of(url.scheme, url.host, url.port)
         try:
             with raise_as_httpx(url.host, proxy):
-                async with asyncio.timeout(None if within == math.inf else within):
+                async with asyncio.timeout(None if within == math.inf else within) as bound:
+                    asked.stream = _restart_at_each_part(request.stream, bound, within)
                     answer = await self._find_pool(url.scheme, proxy).handle_async_request(asked)
         except TimeoutError as error:
             raise httpx.ReadError(f"the answer did not begin within {within:g} seconds") from error
@@ -56,6 +59,17 @@ class AsyncClockedTransport(httpx.AsyncBaseTransport):
                 proxy=None if proxy is None else build_proxy(proxy),
             )
         return self._pools[scheme, proxy]
+
+
+async def _restart_at_each_part(
+    content: httpx.SyncByteStream | httpx.AsyncByteStream, bound: asyncio.Timeout, seconds: float
+) -> AsyncIterator[bytes]:
+    """Yields the request's body in parts, each of which starts the bound anew, however long they take."""
+    async for whole in cast(httpx.AsyncByteStream, content):
+        for begin in range(0, len(whole), PART):
+            yield whole[begin : begin + PART]
+            if seconds < math.inf:
+                bound.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 class _Body(httpx.AsyncByteStream):

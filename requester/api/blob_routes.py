@@ -9,15 +9,25 @@ from starlette.concurrency import run_in_threadpool
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.fields import DIGEST
 from gradmarket.market.terms import Address, Digest
-from requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Here, Identity, Submitter, token_needed
+from gradmarket.market.wire.framing import ReceivedBytes
+from requester.api.auth_routes import (
+    ANYONE,
+    ROLE,
+    WORKER,
+    Anyone,
+    AnyoneOrNobody,
+    Here,
+    Identity,
+    Submitter,
+    token_needed,
+)
 from requester.api.callers import through_proxy
 from requester.api.problems import Responses, describe_problems
-from requester.api.streams import consume_stream
+from requester.api.resumable_uploads import UploadOffset, receive_upload
 from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.feature import features_of
 from requester.moves import blob_cleanup
-from requester.moves.blob_cleanup import Spend
 from requester.store import visibility
 from requester.store.work import Work
 
@@ -121,38 +131,46 @@ def build_blob_response(context: Context, request: Request, digest: Digest, name
     operation_id="put_blob",
     status_code=201,
     response_class=Response,
-    responses={**ROLE, **describe_problems(413, 422)},
+    responses={**ROLE, **describe_problems(409, 413, 422)},
     openapi_extra=UPLOAD,
     summary="Upload bytes under their digest",
 )
 async def put(
-    context: Here, who: Submitter, request: Request, digest: DigestPath, unserved: Unserved = False
+    context: Here,
+    who: Submitter,
+    request: Request,
+    digest: DigestPath,
+    unserved: Unserved = False,
+    offset: UploadOffset = None,
 ) -> Response:
     limit = context.settings.max_blob_bytes
-    with context.blobs.receive() as incoming:
-        length = await consume_stream(request.stream(), limit, f"a blob has at most {limit} bytes", incoming.write)
+    refusal = f"a blob has at most {limit} bytes"
 
+    def store_upload(incoming: Incoming) -> None:
         def spend(work: Work) -> None:
             for feature in features_of(work):
-                feature.charge_upload(context, work, who.role, who.subject, length)
+                feature.charge_upload(context, work, who.role, who.subject, incoming.length)
 
-        try:
-            await run_in_threadpool(
-                _store_upload, context, incoming, Digest(digest), who.subject if unserved else None, spend
-            )
-        except Conflict as error:
-            raise HTTPException(422, error.detail) from error
+        if unserved:  # rows that only jobs of this token measure on
+            blob_cleanup.record_unserved_blob(context, Digest(digest), who.subject, spend)
+        else:
+            blob_cleanup.record_uploaded_blobs(context, [Digest(digest)], spend)
+        context.blobs.store_blob(incoming, Digest(digest))
+
+    try:
+        async with receive_upload(context, request, who.subject, digest, offset, limit, refusal) as incoming:
+            await run_in_threadpool(store_upload, incoming)
+    except Conflict as error:
+        raise HTTPException(422, error.detail) from error
     return Response(status_code=201, headers={"Location": f"/v1/blobs/{digest}"})
 
 
-def _store_upload(context: Context, incoming: Incoming, digest: Digest, only: str | None, spend: Spend) -> None:
-    """Stores an upload; `only`: the token whose jobs alone may measure on it. Raises Conflict where the bytes have
-    another digest, before anything is recorded.
-    """
-    if incoming.digest != digest:
-        raise Conflict(f"the bytes are {incoming.digest}, not {digest}")
-    if only is None:
-        blob_cleanup.record_uploaded_blobs(context, [digest], spend)
-    else:
-        blob_cleanup.record_unserved_blob(context, digest, only, spend)
-    context.blobs.store_blob(incoming, digest)
+@router.get(
+    "/{digest}/received",
+    operation_id="get_received_upload",
+    responses=ANYONE,
+    summary="How many bytes of this digest are here of an own upload that broke off",
+)
+def received(context: Here, who: Anyone, digest: DigestPath) -> ReceivedBytes:
+    """Bytes are kept under the caller's name; a PUT with this number as its `Upload-Offset` goes on."""
+    return ReceivedBytes(received=context.blobs.unfinished.received(who.subject, digest))

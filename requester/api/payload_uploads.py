@@ -16,7 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.market.errors import Conflict, MarketError, Refused
+from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.fields import faults_of
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import ReplicaField, framing
@@ -25,6 +25,7 @@ from gradmarket.market.wire.poll import PayloadPart, PollAnswer, PollRequest, Re
 from graphdoc.encoding import Bytes
 from requester.api.auth_routes import SAME_RELEASE, Here, Worker
 from requester.api.problems import describe_problems
+from requester.api.resumable_uploads import open_upload
 from requester.api.streams import Parts, by_pieces
 from requester.context import Context
 from requester.exchange import outbox, payload_upload, poll, upload_grant
@@ -52,9 +53,6 @@ SLOW_PART: Final = 8
 """Where a payload is paid for whenever it comes within its lease, its answer is taken first once the upload has lasted
 this many seconds, or this fraction of its time: a lease ends sooner than a promise.
 """
-TRIES: Final = 20
-AGAIN_S: Final = 0.05
-"""Seconds between looks whether an earlier request has ended."""
 TIDY_S: Final = 60.0
 """Seconds between looks for stale uploads."""
 
@@ -230,15 +228,7 @@ async def receive_payload_rest(
     if start != framing.whole_pieces(start) or start > there:
         raise HTTPException(409, f"no piece begins at {start}: go on from {framing.whole_pieces(there)}")
     async with readers.reading(want.replica):
-        tries, incoming = 0, None
-        while incoming is None:  # an earlier request that was ended may need a moment
-            try:
-                incoming = files.enter_context(context.blobs.continued(want.worker, name, start))
-            except Conflict as error:  # another process, or its end, goes on
-                tries += 1
-                if tries > TRIES:
-                    raise HTTPException(409, str(error)) from error
-                await asyncio.sleep(AGAIN_S)
+        incoming = await open_upload(context, files, want.worker, name, start)
         arrival, pace = build_incoming_upload(want, incoming), UploadPace(context, want, start)
 
         def take(digest: bytes, piece: Bytes) -> None:

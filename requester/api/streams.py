@@ -123,12 +123,12 @@ async def consume_stream(chunks: AsyncIterator[Bytes], most: int, refusal: str, 
                 if taking is not None:
                     await taking
                 taking, blocks = asyncio.create_task(run_in_threadpool(_take_all, take, blocks)), []
-    finally:
+    finally:  # of a body that breaks off, all that came is taken: it may go on there
         if taking is not None:
             await taking
-    if blocks:
-        await run_in_threadpool(_take_all, take, blocks)
-    take(gathered)
+        if blocks:
+            await run_in_threadpool(_take_all, take, blocks)
+        take(gathered)
     return length
 
 

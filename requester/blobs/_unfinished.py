@@ -51,7 +51,7 @@ class UnfinishedUploads:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise Conflict(BUSY) from error
-            if not lies_at(file, path):
+            if _drop_stored(file, path) or not lies_at(file, path):
                 raise Conflict(BUSY)
             there = os.fstat(file.fileno()).st_size
             if there < start:
@@ -62,6 +62,7 @@ class UnfinishedUploads:
                 yield file
             except BaseException:
                 file.flush()
+                _drop_stored(file, path)
                 _unlink_empty(path, os.fstat(file.fileno()).st_size)
                 raise
             path.unlink(missing_ok=True)
@@ -93,6 +94,16 @@ def lies_at(file: BinaryIO, path: Path) -> bool:
     """Returns whether the open file is still the one at `path`: it may be deleted between its opening and its lock."""
     there = _find_stat(path)
     return there is not None and os.path.samestat(there, os.fstat(file.fileno()))
+
+
+def _drop_stored(file: BinaryIO, path: Path) -> bool:
+    """Returns whether the upload was stored as a blob, which has the same bytes on the disk: to continue it would
+    change the blob. It is an upload no more.
+    """
+    stored = os.fstat(file.fileno()).st_nlink > 1
+    if stored:
+        path.unlink(missing_ok=True)
+    return stored
 
 
 def _unlink_empty(path: Path, length: int) -> None:

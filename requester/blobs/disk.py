@@ -72,6 +72,10 @@ class Incoming:
                 _sync_file_range(self._file.fileno(), start, length, SYNC_FILE_RANGE_WRITE)
             self._begun = self.length
 
+    def discard(self) -> None:
+        """Deletes the bytes: none stay to be continued."""
+        self._file.truncate(0)
+
     def flush(self) -> None:
         """Passes the written bytes to the kernel: another process sees them."""
         self._file.flush()

@@ -41,6 +41,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("HEAD", "/v1/blobs/{digest}"): (401, 200, 200, 200),
     ("PUT", "/v1/blobs/{digest}"): (401, 201, 403, 403),
     ("GET", "/v1/blobs/{digest}/pieces"): (401, 404, 404, 404),  # a blob of one piece
+    ("GET", "/v1/blobs/{digest}/received"): (401, 200, 200, 200),  # each its own, here none
     ("POST", "/v1/jobs"): (401, 201, 403, 403),
     ("POST", "/v1/tokens"): (401, 201, 403, 403),
     ("GET", "/v1/tokens"): (401, 200, 403, 403),

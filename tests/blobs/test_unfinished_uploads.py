@@ -51,6 +51,24 @@ def test_names_of_two_owners_are_two_uploads(uploads: UnfinishedUploads) -> None
     assert uploads.received("a", "x") == 10
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_bytes_that_were_stored_are_never_continued(tmp_path: Path, killed: bool) -> None:
+    """The blob and the upload are one file on the disk: what a later request wrote would change the blob."""
+    blobs = DiskBlobs(tmp_path)
+    with suppress(Broken), blobs.continued("a", "x", 0) as incoming:
+        incoming.write(b"whole")
+        digest = blobs.store_blob(incoming)
+        raise Broken
+    if killed:  # between storing and deleting: both names stay
+        os.link(blobs.where(digest), blobs.unfinished._build_upload_path("a", "x"))
+        with pytest.raises(Conflict), blobs.continued("a", "x", 2):
+            pass
+    assert blobs.unfinished.received("a", "x") == 0
+    with blobs.continued("a", "x", 0) as incoming:
+        incoming.write(b"other")
+    assert blobs.read(digest) == b"whole"
+
+
 def test_nothing_is_left_of_an_upload_that_never_came(uploads: UnfinishedUploads, tmp_path: Path) -> None:
     broken(uploads, "a", "x", 0)
     with suppress(Conflict), uploads.opened("a", "y", 5):

@@ -25,7 +25,7 @@ SOURCES: Final = {
 """Module -> its names that wait; all other names are imported."""
 PLAIN: Final = {"__init__", "stream"}
 """Methods that wait for nothing themselves."""
-COROUTINES: Final = {"ask", "send", "aclose", "read_bounded_body", "aread"}
+COROUTINES: Final = {"ask", "put_bytes", "send", "aclose", "read_bounded_body", "aread"}
 GENERATORS: Final = {"pages", "_in_time", "parse_events", "aiter_bytes", "aiter_lines", "aiter_raw"}
 NAMES: Final = {
     "RequesterClient": "AsyncRequesterClient",

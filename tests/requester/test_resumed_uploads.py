@@ -205,7 +205,7 @@ def test_a_later_request_that_cannot_go_on_ends_none(door: Door) -> None:
 
 
 def test_two_processes_do_not_write_one_upload(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("requester.api.payload_uploads.TRIES", 1)
+    monkeypatch.setattr("requester.api.resumable_uploads.TRIES", 1)
     lease, blobs = door.asked.newest().lease, door.market.another().blobs
     with blobs.continued(door.asked.address, f"{lease.replica} {lease.fence}", 0):
         answer = door.send(0)

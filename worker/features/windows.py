@@ -4,12 +4,11 @@
 import threading
 import time
 from collections import Counter
-from contextlib import nullcontext
 from typing import Final
 from urllib.parse import quote
 
 from gradmarket.market.errors import MarketError, NotFound, Refused
-from gradmarket.market.features.windows import StateReceipt, StateRequest, StatesAsked
+from gradmarket.market.features.windows import StateRequest, StatesAsked
 from gradmarket.market.messages import Offer
 from gradmarket.market.terms import Digest, ReplicaId
 from worker.feature import WorkerFeature
@@ -113,5 +112,4 @@ class WindowStatesFeature(WorkerFeature):
 
 
 def bring_state(market: MarketClient, digest: Digest, state: bytes) -> None:
-    path = f"/v1/work/states/{quote(digest, safe='')}"
-    market.signed_in(StateReceipt, "PUT", path, content=lambda: nullcontext(state))
+    market.put_bytes(f"/v1/work/states/{quote(digest, safe='')}", digest, state)

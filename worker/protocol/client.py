@@ -112,6 +112,7 @@ AGAIN_S: Final = 1.0
 
 Answer = TypeVar("Answer", bound=BaseModel)
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class MarketClient:
@@ -286,13 +287,22 @@ class MarketClient:
     def signed_in(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
         """Sends a request with a session token; signs in again once if the session has expired."""
         headers = options.pop("headers", {})
+        return self._with_session(
+            lambda bearer: self._transport.ask(kind, method, path, headers={**headers, **bearer}, **options)
+        )
+
+    def put_bytes(self, path: str, digest: str, data: bytes) -> None:
+        """PUTs the bytes of this digest with a session token; they go on where a connection broke."""
+        self._with_session(lambda bearer: self._transport.put_bytes(path, digest, data, bearer))
+
+    def _with_session(self, send: Callable[[dict[str, str]], Result]) -> Result:
         try:
-            return self._transport.ask(kind, method, path, headers={**headers, **self.bearer()}, **options)
+            return send(self.bearer())
         except ServiceProblem as refused:
             if refused.status != 401:
                 raise
         self._session = None
-        return self._transport.ask(kind, method, path, headers={**headers, **self.bearer()}, **options)
+        return send(self.bearer())
 
     def bearer(self) -> dict[str, str]:
         if self._credentials is None:

@@ -4,6 +4,8 @@ A payload of more than PIECE bytes comes in pieces, each after its blake3: it is
 came before a connection broke need not come again. A blob's list of such digests is a hint, by which a download finds
 the pieces to fetch again: a reader checks the whole against the blob's own digest in any case.
 
+A PUT by digest needs no pieces: it brings the bytes from its UPLOAD_OFFSET on.
+
 To an upload in pieces or parts, a market answers with the bytes that it has and the address of the rest.
 """
 
@@ -25,6 +27,8 @@ PIECE: Final = 1 << 20
 at most one piece is sent again as a whole."""
 DIGEST: Final = 32
 """Bytes before each piece."""
+UPLOAD_OFFSET: Final = "Upload-Offset"
+"""Header of a PUT by digest: its first byte's place in the whole."""
 
 
 def frame_poll_request(request: PollRequest) -> bytes:
@@ -83,7 +87,7 @@ def by_start(digests: bytes) -> dict[int, bytes]:
 
 
 class ReceivedBytes(Wire):
-    """How much of a replica's payload the market has of an upload that broke off: go on from there."""
+    """How many bytes the market has of an upload that broke off: go on from there."""
 
     received: int = Field(ge=0, lt=2**63)
 

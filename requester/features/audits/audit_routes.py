@@ -22,7 +22,7 @@ from requester.api.blob_routes import UPLOAD
 from requester.api.job_routes import NO_JOB, JobPath, job_or_404
 from requester.api.paging import CostlyLimit, Cursor, load_list_page
 from requester.api.problems import describe_problems
-from requester.api.streams import consume_stream
+from requester.api.resumable_uploads import UploadOffset, receive_upload
 from requester.exchange.payload_upload import build_incoming_upload
 from requester.features.audits import audit_rows, auditor_claims, auditor_payloads
 from requester.features.audits.audit_kind import Asker, list_auditing_features
@@ -89,12 +89,13 @@ def answer(context: Here, _identity: Auditor, task_id: TaskPath, audit_answer: A
     openapi_extra=UPLOAD,
     summary="The auditor's own gradient, where it found none of the task's answers",
 )
-async def bring(context: Here, _identity: Auditor, request: Request, task_id: TaskPath) -> Response:
+async def bring(
+    context: Here, auditor: Auditor, request: Request, task_id: TaskPath, offset: UploadOffset = None
+) -> Response:
     want = await run_in_threadpool(auditor_payloads.find_auditors_grant, context, task_id)
-    with context.blobs.receive() as incoming:
+    refusal = f"this payload has {want.length} bytes"
+    async with receive_upload(context, request, auditor.subject, want.root, offset, want.length, refusal) as incoming:
         arrival = build_incoming_upload(want, incoming)
-        most = f"this payload has {want.length} bytes"
-        await consume_stream(request.stream(), want.length, most, arrival.take)
         await run_in_threadpool(auditor_payloads.accept_delivery, context, want, arrival)
     return Response(status_code=204)
 

@@ -9,7 +9,7 @@ from gradmarket.market.terms import Digest
 from requester.api.auth_routes import SAME_RELEASE, Here, Worker
 from requester.api.blob_routes import UPLOAD, DigestPath
 from requester.api.problems import describe_problems
-from requester.api.streams import consume_stream
+from requester.api.resumable_uploads import UploadOffset, receive_upload
 from requester.features.audits.audit_kind import AuditingFeature
 from requester.features.windows import state_upload, window_states
 from requester.features.windows.window_draws import STATE, WindowAudits, needs_state
@@ -36,12 +36,16 @@ def asked(context: Here, worker: Worker) -> StatesAsked:
     openapi_extra=UPLOAD,
     summary="Bring a state that an audit asks for",
 )
-async def bring(context: Here, worker: Worker, request: Request, digest: DigestPath) -> StateReceipt:
+async def bring(
+    context: Here, worker: Worker, request: Request, digest: DigestPath, offset: UploadOffset = None
+) -> StateReceipt:
     want = await run_in_threadpool(state_upload.load_wanted_state, context, worker, Digest(digest))
     most = await run_in_threadpool(lambda: want.most_bytes)
-    with context.blobs.receive() as incoming:
-        async with request.app.state.readers.reading(f"{worker} {digest}"):
-            await consume_stream(request.stream(), most, f"this state has at most {most} bytes", incoming.write)
+    refusal = f"this state has at most {most} bytes"
+    async with (
+        request.app.state.readers.reading(f"{worker} {digest}"),
+        receive_upload(context, request, worker, digest, offset, most, refusal) as incoming,
+    ):
         await run_in_threadpool(state_upload.store_state, context, want, incoming)
     return StateReceipt(digest=want.digest)
 
