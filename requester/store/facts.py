@@ -45,10 +45,15 @@ def facts_of(job: Job) -> Facts:
 
 
 def layout_of(job: Job) -> Layout:
-    facts = facts_of(job)
-    entries = (LayoutEntry(entry.name, entry.shape, entry.kind) for entry in facts.layout)
     return _LAYOUTS.get(
-        job.spec_digest, lambda: layout_in(jobs.load_spec(job), Layout(tuple(entries), weighed=facts.weighed))
+        job.spec_digest,
+        lambda: layout_in(
+            jobs.load_spec(job),
+            Layout(
+                tuple(LayoutEntry(entry.name, entry.shape, entry.kind) for entry in facts_of(job).layout),
+                weighed=facts_of(job).weighed,
+            ),
+        ),
     )
 
 
