@@ -121,16 +121,17 @@ def prove_disputes(
             about = f"hearing {number} of task {task}"
             faults = [*_find_faults(record, shown, hearing, trace, seen)]
             seen.faults += (ClauseFinding(Clause.DISPUTES, about, why) for why in faults)
-    by_offer, log = {shown.offer_digest: shown for shown in record.evidence.values()}, record.log
-    past = [one for one in (() if log.head is None else log.head.restarts) if one.at <= now + SKEW_S]
-    restores = list(list_restores(record.opened.job, log.leaves, past, log.carried)) if receipts else []
-    scope = ReceiptScope(record.domain, record.opened.signer, record.opened.job, log.leaves, restores)
-    for kept in receipts:
-        judged = judge_receipt(scope, kept, by_offer.get(kept.offer))
-        if judged.fault:
-            seen.faults.append(ClauseFinding(Clause.DISPUTES, f"task {kept.task}", judged.fault))
-        elif judged.note:
-            seen.receipts[judged.note] += 1
+    if receipts:
+        by_offer, log = {shown.offer_digest: shown for shown in record.evidence.values()}, record.log
+        past = [one for one in (() if log.head is None else log.head.restarts) if one.at <= now + SKEW_S]
+        restores = list(list_restores(record.opened.job, log.leaves, past, log.carried))
+        scope = ReceiptScope(record.domain, record.opened.signer, record.opened.job, log.leaves, restores)
+        for kept in receipts:
+            judged = judge_receipt(scope, kept, by_offer.get(kept.offer))
+            if judged.fault:
+                seen.faults.append(ClauseFinding(Clause.DISPUTES, f"task {kept.task}", judged.fault))
+            elif judged.note:
+                seen.receipts[judged.note] += 1
     if not own_node and (count or receipts):
         seen.referee = record.opened.signer
     played = count - seen.undecided - seen.under_way - sum(seen.unplayed.values())

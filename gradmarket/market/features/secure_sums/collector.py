@@ -189,11 +189,11 @@ def masks_left(
         others = [other for other in aggregation.points[owner] if members[other]]
         if not members[owner] and not others:
             continue
-        came, threshold, own = found.get(owner, {}), aggregation.plan.threshold, keys[owner]
+        came, threshold = found.get(owner, {}), aggregation.plan.threshold
         if len(came) < threshold:
             needed = f"{len(came)} shares of holder {owner} came, and {threshold} are needed"
             raise Refused(needed, "ask the others, or do it again")
-        seed = secret_sharing.combine_shares(dict(sorted(came.items())[:threshold]))
+        seed, own = secret_sharing.combine_shares(dict(sorted(came.items())[:threshold])), keys[owner]
         foreign = Refused(f"holder {owner} dealt shares that are not of its secret", "do the round without it")
         if members[owner]:
             if compute_mark(seed, aggregation.digest, SEED) != own.self_mark:
