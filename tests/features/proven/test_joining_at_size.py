@@ -97,11 +97,11 @@ def count_prices() -> int:
 def test_a_newcomer_with_a_deposit_is_paid_within_three_rounds_beside_a_flood_of_200_networks(
     new_market: NewMarket,
 ) -> None:
-    """Newcomers have one seat by turn a round, every second goes to a deposit: each of three waits for two.
+    """Newcomers have one seat by turn a round, and every second is a deposit's: each of three waits for two on average.
 
-    No round stands still meanwhile: five networks are tried in each, so all 200 in forty. The flood holds a price for
-    each place that it had, at most eight a round, and for 16 that were due while few proven ones had room: less than
-    half of the money, whose other half is kept.
+    The seats are drawn by the fixture's secret, the same in each run. No round stands still meanwhile: five networks
+    are tried in each, so all 200 in forty. The flood holds a price for each place that it had, at most eight a round,
+    and for 16 that were due while few proven ones had room: less than half of the money, whose other half is kept.
     """
     market, auditor, flood = open_flooded(new_market, NETWORKS)
     begun, took = len(market.rounds()), []
