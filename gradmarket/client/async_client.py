@@ -9,7 +9,7 @@ import math
 import random
 import secrets
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -50,17 +50,19 @@ from gradmarket.client.transport import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
     SHORTEST_WAIT_S,
-    STALLED_S,
     UPLOAD,
     Answer,
     AnyPage,
     Open,
     Patience,
     ServerSentEvent,
+    UploadStall,
+    _build_interrupted,
     _build_unreachable,
-    _open_bytes,
+    _open_content,
     _parse_answer,
     build_timeout,
+    note_nothing,
 )
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import Publication
@@ -200,34 +202,47 @@ class AsyncServiceTransport:
             await asyncio.sleep(longest * random.uniform(0.5, 1.0))
             longest = min(2 * longest, LONGEST_PAUSE_S)
 
-    async def put_bytes(self, path: str, digest: str, data: bytes, headers: Mapping[str, str] | None = None) -> None:
+    async def put_bytes(
+        self,
+        path: str,
+        digest: str,
+        data: bytes,
+        headers: Mapping[str, str] | None = None,
+        on_sent: Callable[[int], object] = note_nothing,
+    ) -> None:
         """PUTs the bytes of this digest; after a break it goes on from where the service has them.
 
         It tries again for STALLED_S seconds after the last byte that came, then as patience allows; the service keeps
-        the bytes for a later call. Raises as `send`.
+        the bytes for a later call. `on_sent` receives the number of bytes that are sent, as they go. Raises as `send`.
         """
         if len(data) <= PIECE:
-            await self.send("PUT", path, content=_open_bytes(data), timeout=UPLOAD, headers=headers)
+            await self.send("PUT", path, content=_open_content(data), timeout=UPLOAD, headers=headers)
+            on_sent(len(data))
             return
-        since, pause, most = (time.monotonic(), FIRST_PAUSE_S, -1)
+        stall, pause, start, failed = (UploadStall(len(data)), FIRST_PAUSE_S, 0, None)
         while True:
+            sending = False
             try:
                 place = f"/v1/blobs/{digest}/received"
                 there = (await self.ask(ReceivedBytes, "GET", place, patient=False, headers=headers)).received
                 start = min(there, len(data))
-                if start > most:
-                    since, pause, most = (time.monotonic(), FIRST_PAUSE_S, start)
-                own = {**(headers or {}), UPLOAD_OFFSET: str(start)}
-                rest = _open_bytes(data[start:])
-                await self.send("PUT", path, content=rest, timeout=UPLOAD, patient=False, headers=own)
+                if stall.note_received(start):
+                    pause = FIRST_PAUSE_S
+                elif failed is not None and stall.is_over(self._patience.keep_trying, failed):
+                    raise failed
+                own = {**(headers or {}), UPLOAD_OFFSET: str(start), "Content-Length": str(len(data) - start)}
+                rest, sending = (_cut_chunks(data, start, on_sent), True)
+                await self.send("PUT", path, content=_open_content(rest), timeout=UPLOAD, patient=False, headers=own)
                 return
             except (ServiceUnreachable, ServiceProblem) as error:
                 if isinstance(error, ServiceProblem) and error.status not in {409, *BUSY}:
                     raise
-                seconds = time.monotonic() - since
-                if (most < 0 or seconds > STALLED_S) and (not self._patience.keep_trying(seconds)):
-                    raise
+                if sending:
+                    stall.note_break()
+                if stall.is_over(self._patience.keep_trying, error):
+                    raise _build_interrupted(self.url, error, start, len(data)) from error
                 self._patience.on_retry(error)
+                failed = error
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
@@ -291,6 +306,14 @@ async def open_response(
         raise CertificateRefused(f"{url}: {error}") from error
     except (httpx.TransportError, httpx.DecodingError) as error:
         raise ServiceUnreachable(f"{url}: {error or type(error).__name__}") from error
+
+
+async def _cut_chunks(data: bytes, start: int, on_sent: Callable[[int], object]) -> AsyncIterator[bytes]:
+    """Yields the bytes from `start` on; `on_sent` receives the number of those before the next chunk."""
+    for place in range(start, len(data), CHUNK):
+        on_sent(place)
+        yield data[place : place + CHUNK]
+    on_sent(len(data))
 
 
 async def parse_events(lines: AsyncIterable[str]) -> AsyncIterator[ServerSentEvent]:
@@ -456,8 +479,11 @@ class AsyncRequesterClient:
     async def _put_audit(self, path: str, message: BaseModel) -> bool:
         return (await self._transport.ask(AuditReceipt, "PUT", path, json=message.model_dump(mode="json"))).again
 
-    async def upload(self, data: bytes) -> str:
-        """Uploads a blob unless the service has it; returns its digest."""
+    async def upload(self, data: bytes, on_sent: Callable[[int], object] = note_nothing) -> str:
+        """Uploads a blob unless the service has it; returns its digest.
+
+        `on_sent` receives the number of bytes that are sent, as they go, and at the end all of them.
+        """
         digest = blob_digest(data)
         missing = False
         try:
@@ -465,13 +491,18 @@ class AsyncRequesterClient:
         except ServiceProblem:
             missing = True
         if missing:
-            await self._transport.put_bytes(f"/v1/blobs/{digest}", digest, data)
+            await self._transport.put_bytes(f"/v1/blobs/{digest}", digest, data, on_sent=on_sent)
+        else:
+            on_sent(len(data))
         return digest
 
-    async def upload_unserved(self, data: bytes) -> str:
-        """Uploads rows that only jobs of the same token measure on and that are never served; returns their digest."""
+    async def upload_unserved(self, data: bytes, on_sent: Callable[[int], object] = note_nothing) -> str:
+        """Uploads rows that only jobs of the same token measure on and that are never served; returns their digest.
+
+        `on_sent`: as of `upload`.
+        """
         digest = blob_digest(data)
-        await self._transport.put_bytes(f"/v1/blobs/{digest}?unserved=true", digest, data)
+        await self._transport.put_bytes(f"/v1/blobs/{digest}?unserved=true", digest, data, on_sent=on_sent)
         return digest
 
     async def blob(self, digest: str) -> bytes:

@@ -4,7 +4,7 @@ Every method raises ServiceProblem if the service refuses, and ServiceUnreachabl
 """
 
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -24,6 +24,7 @@ from gradmarket.client.transport import (
     ServiceTransport,
     build_item_path,
     build_timeout,
+    note_nothing,
     open_response,
     parse_events,
 )
@@ -211,8 +212,11 @@ class RequesterClient:
     def _put_audit(self, path: str, message: BaseModel) -> bool:
         return self._transport.ask(AuditReceipt, "PUT", path, json=message.model_dump(mode="json")).again
 
-    def upload(self, data: bytes) -> str:
-        """Uploads a blob unless the service has it; returns its digest."""
+    def upload(self, data: bytes, on_sent: Callable[[int], object] = note_nothing) -> str:
+        """Uploads a blob unless the service has it; returns its digest.
+
+        `on_sent` receives the number of bytes that are sent, as they go, and at the end all of them.
+        """
         digest = blob_digest(data)
         missing = False
         try:
@@ -220,13 +224,18 @@ class RequesterClient:
         except ServiceProblem:
             missing = True  # or a refusal without a body: the answer to PUT has one
         if missing:
-            self._transport.put_bytes(f"/v1/blobs/{digest}", digest, data)
+            self._transport.put_bytes(f"/v1/blobs/{digest}", digest, data, on_sent=on_sent)
+        else:
+            on_sent(len(data))
         return digest
 
-    def upload_unserved(self, data: bytes) -> str:
-        """Uploads rows that only jobs of the same token measure on and that are never served; returns their digest."""
+    def upload_unserved(self, data: bytes, on_sent: Callable[[int], object] = note_nothing) -> str:
+        """Uploads rows that only jobs of the same token measure on and that are never served; returns their digest.
+
+        `on_sent`: as of `upload`.
+        """
         digest = blob_digest(data)
-        self._transport.put_bytes(f"/v1/blobs/{digest}?unserved=true", digest, data)
+        self._transport.put_bytes(f"/v1/blobs/{digest}?unserved=true", digest, data, on_sent=on_sent)
         return digest
 
     def blob(self, digest: str) -> bytes:

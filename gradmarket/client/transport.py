@@ -46,6 +46,9 @@ UPLOAD: Final = httpx.Timeout(600.0, connect=CONNECT_S, write=READ_S)
 """Of bytes that go on where they broke off: the answer comes once they are hashed and on the disk."""
 STALLED_S: Final = 120.0
 """Seconds for which an upload of which nothing more comes is tried again."""
+MOST_STEPS: Final = 1000
+"""Times that an upload may come further after a break: no service keeps its sender going by a byte at a time."""
+GO_ON: Final = "do the same again within an hour: it goes on where it broke off"
 
 FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 10.0
@@ -81,6 +84,10 @@ def refuse_retry(_seconds: float) -> bool:
     return False
 
 
+def note_nothing(_sent: int) -> None:
+    """Shows nobody how far an upload came."""
+
+
 def keep_trying_for(most_s: float) -> Callable[[float], bool]:
     """Returns a function of the seconds tried so far: whether they are fewer than `most_s`."""
     return lambda seconds: seconds < most_s
@@ -98,6 +105,38 @@ class Patience:
     pause: Callable[[float], object] = time.sleep
     busy: frozenset[int] = frozenset()
     on_retry: Callable[[Exception], None] = lambda _error: None
+
+
+class UploadStall:
+    """For how long an upload of `length` bytes has come no further, by what the service has of it.
+
+    The time of a try that broke off counts only once the service's answer has shown that it brought nothing.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._further = 0
+        self._since = time.monotonic()
+        self._broke: float | None = None
+
+    def note_received(self, received: int) -> bool:
+        """Returns whether it came further; a step has at least CHUNK bytes and a MOST_STEPS-th of the upload."""
+        self._broke = None
+        further = received >= self._further
+        if further:
+            self._further = received + max(CHUNK, self._length // MOST_STEPS)
+            self._since = time.monotonic()
+        return further
+
+    def note_break(self) -> None:
+        self._broke = time.monotonic()
+
+    def is_over(self, keep_trying: Callable[[float], bool], error: ServiceUnreachable | ServiceProblem) -> bool:
+        """Returns whether to try no more: at once, unless patient, where the service has answered nothing yet."""
+        seconds = time.monotonic() - (self._since if self._broke is None else self._broke)
+        if self._further and seconds <= STALLED_S:
+            return False
+        return (isinstance(error, ServiceProblem) and error.status not in BUSY) or not keep_trying(seconds)
 
 
 class ServiceTransport:
@@ -199,34 +238,47 @@ class ServiceTransport:
             self._patience.pause(longest * random.uniform(0.5, 1.0))
             longest = min(2 * longest, LONGEST_PAUSE_S)
 
-    def put_bytes(self, path: str, digest: str, data: bytes, headers: Mapping[str, str] | None = None) -> None:
+    def put_bytes(
+        self,
+        path: str,
+        digest: str,
+        data: bytes,
+        headers: Mapping[str, str] | None = None,
+        on_sent: Callable[[int], object] = note_nothing,
+    ) -> None:
         """PUTs the bytes of this digest; after a break it goes on from where the service has them.
 
         It tries again for STALLED_S seconds after the last byte that came, then as patience allows; the service keeps
-        the bytes for a later call. Raises as `send`.
+        the bytes for a later call. `on_sent` receives the number of bytes that are sent, as they go. Raises as `send`.
         """
         if len(data) <= PIECE:
-            self.send("PUT", path, content=_open_bytes(data), timeout=UPLOAD, headers=headers)
+            self.send("PUT", path, content=_open_content(data), timeout=UPLOAD, headers=headers)
+            on_sent(len(data))
             return
-        since, pause, most = time.monotonic(), FIRST_PAUSE_S, -1
+        stall, pause, start, failed = UploadStall(len(data)), FIRST_PAUSE_S, 0, None
         while True:
+            sending = False
             try:
                 place = f"/v1/blobs/{digest}/received"
                 there = self.ask(ReceivedBytes, "GET", place, patient=False, headers=headers).received
                 start = min(there, len(data))
-                if start > most:
-                    since, pause, most = time.monotonic(), FIRST_PAUSE_S, start
-                own = {**(headers or {}), UPLOAD_OFFSET: str(start)}
-                rest = _open_bytes(data[start:])
-                self.send("PUT", path, content=rest, timeout=UPLOAD, patient=False, headers=own)
+                if stall.note_received(start):
+                    pause = FIRST_PAUSE_S
+                elif failed is not None and stall.is_over(self._patience.keep_trying, failed):
+                    raise failed
+                own = {**(headers or {}), UPLOAD_OFFSET: str(start), "Content-Length": str(len(data) - start)}
+                rest, sending = _cut_chunks(data, start, on_sent), True
+                self.send("PUT", path, content=_open_content(rest), timeout=UPLOAD, patient=False, headers=own)
                 return
             except (ServiceUnreachable, ServiceProblem) as error:
                 if isinstance(error, ServiceProblem) and error.status not in {409, *BUSY}:
                     raise
-                seconds = time.monotonic() - since
-                if (most < 0 or seconds > STALLED_S) and not self._patience.keep_trying(seconds):
-                    raise
+                if sending:
+                    stall.note_break()
+                if stall.is_over(self._patience.keep_trying, error):
+                    raise _build_interrupted(self.url, error, start, len(data)) from error
                 self._patience.on_retry(error)
+                failed = error
             self._patience.pause(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
@@ -299,12 +351,31 @@ def open_response(url: str, streamed: AbstractContextManager[httpx.Response]) ->
         raise ServiceUnreachable(f"{url}: {error or type(error).__name__}") from error
 
 
-def _open_bytes(data: bytes) -> Open:
-    return lambda: nullcontext(data)
+def _open_content(content: Any) -> Open:
+    """`content`: bytes, or an iterator of either client, which is sent once."""
+    return lambda: nullcontext(content)
+
+
+def _cut_chunks(data: bytes, start: int, on_sent: Callable[[int], object]) -> Iterator[bytes]:
+    """Yields the bytes from `start` on; `on_sent` receives the number of those before the next chunk."""
+    for place in range(start, len(data), CHUNK):
+        on_sent(place)
+        yield data[place : place + CHUNK]
+    on_sent(len(data))
 
 
 def _build_unreachable(url: str, error: ServiceUnreachable | ServiceProblem) -> ServiceUnreachable:
     return error if isinstance(error, ServiceUnreachable) else ServiceUnreachable(f"{url}: {error}")
+
+
+def _build_interrupted(
+    url: str, error: ServiceUnreachable | ServiceProblem, there: int, length: int
+) -> ServiceUnreachable:
+    """Returns the error of an upload of which the service has some bytes, with what to do."""
+    unreachable = _build_unreachable(url, error)
+    if there == 0:
+        return unreachable
+    return ServiceUnreachable(f"{unreachable.detail}; {there:,} of {length:,} bytes are there", GO_ON)
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,14 @@ Made of requester_client.py and transport.py by `python -m tests.kit.asynchronou
 """
 '''
 SOURCES: Final = {
-    "transport": ("parse_events", "_in_time", "read_bounded_body", "open_response", "ServiceTransport"),
+    "transport": ("parse_events", "_in_time", "_cut_chunks", "read_bounded_body", "open_response", "ServiceTransport"),
     "requester_client": ("RequesterClient",),
 }
 """Module -> its names that wait; all other names are imported."""
 PLAIN: Final = {"__init__", "stream"}
 """Methods that wait for nothing themselves."""
 COROUTINES: Final = {"ask", "put_bytes", "send", "aclose", "read_bounded_body", "aread"}
-GENERATORS: Final = {"pages", "_in_time", "parse_events", "aiter_bytes", "aiter_lines", "aiter_raw"}
+GENERATORS: Final = {"pages", "_cut_chunks", "_in_time", "parse_events", "aiter_bytes", "aiter_lines", "aiter_raw"}
 NAMES: Final = {
     "RequesterClient": "AsyncRequesterClient",
     "ServiceTransport": "AsyncServiceTransport",
