@@ -5,14 +5,14 @@ breaks, the bytes so far stay for a while under the caller's name and the digest
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, nullcontext
 from typing import Annotated, Final
 
 from fastapi import Header, HTTPException, Request
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.market.errors import Conflict
+from gradmarket.market.errors import Conflict, MarketError
 from gradmarket.market.wire.framing import UPLOAD_OFFSET
 from requester.api.streams import consume_stream
 from requester.blobs.disk import Incoming
@@ -49,22 +49,41 @@ async def open_upload(context: Context, files: ExitStack, owner: str, name: str,
 
 @asynccontextmanager
 async def receive_upload(
-    context: Context, request: Request, owner: str, digest: str, offset: int | None, most: int, refusal: str
+    context: Context,
+    request: Request,
+    owner: str,
+    digest: str,
+    offset: int | None,
+    most: int,
+    refusal: str,
+    reading: AbstractAsyncContextManager[object] | None = None,
 ) -> AsyncIterator[Incoming]:
     """Yields the whole upload, whose bytes have the digest.
 
-    Without an `offset` the bytes are not kept where the connection breaks. Raises 413 with `refusal` for more than
-    `most` bytes in all, 409 where fewer bytes than `offset` are stored, and Conflict for bytes of another digest, none
-    of which are kept.
+    Without an `offset` the bytes are not kept where the connection breaks. `reading` is open until the last byte came.
+    Raises 413 with `refusal` for more than `most` bytes in all, 409 where fewer bytes than `offset` are stored, and
+    Conflict for bytes of another digest. None of the bytes are kept that the service refuses, in the block too.
     """
     with ExitStack() as files:
-        if offset is None:
-            incoming = files.enter_context(context.blobs.receive())
-        else:
-            incoming = await open_upload(context, files, owner, digest, offset)
-        await consume_stream(request.stream(), max(0, most - incoming.length), refusal, incoming.write)
-        found = await run_in_threadpool(lambda: incoming.digest)
-        if found != digest:
-            incoming.discard()
-            raise Conflict(f"the bytes are {found}, not {digest}")
-        yield incoming
+        async with reading or nullcontext():
+            if offset is None:
+                incoming = files.enter_context(context.blobs.receive())
+            else:
+                incoming = await open_upload(context, files, owner, digest, offset)
+            with _discarding(incoming):
+                await consume_stream(request.stream(), max(0, most - incoming.length), refusal, incoming.write)
+        with _discarding(incoming):
+            found = await run_in_threadpool(lambda: incoming.digest)
+            if found != digest:
+                raise Conflict(f"the bytes are {found}, not {digest}")
+            yield incoming
+
+
+@contextmanager
+def _discarding(incoming: Incoming) -> Iterator[None]:
+    """Deletes the bytes where the service refuses them; a break or a failing disk costs none."""
+    try:
+        yield
+    except (HTTPException, MarketError):
+        incoming.discard()
+        raise

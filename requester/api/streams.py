@@ -91,12 +91,10 @@ async def by_pieces(parts: Parts, sizes: Iterable[int], take: Callable[[bytes, B
     try:
         for size in sizes:
             digest, piece = await parts.read_exactly(DIGEST), await parts.read_exactly(size)
-            if taking is not None:
-                await taking
+            await _wait_for_thread(taking)
             taking = asyncio.create_task(run_in_threadpool(take, bytes(digest), piece))
     finally:
-        if taking is not None:
-            await taking
+        await _wait_for_thread(taking)
 
 
 async def consume_stream(chunks: AsyncIterator[Bytes], most: int, refusal: str, take: Callable[[Bytes], None]) -> int:
@@ -120,16 +118,23 @@ async def consume_stream(chunks: AsyncIterator[Bytes], most: int, refusal: str, 
                 blocks.append(block)
                 gathered = bytearray()
             if len(blocks) == AT_ONCE or (blocks and (taking is None or taking.done())):
-                if taking is not None:
-                    await taking
+                await _wait_for_thread(taking)
                 taking, blocks = asyncio.create_task(run_in_threadpool(_take_all, take, blocks)), []
     finally:  # of a body that breaks off, all that came is taken: it may go on there
-        if taking is not None:
-            await taking
+        await _wait_for_thread(taking)
         if blocks:
             await run_in_threadpool(_take_all, take, blocks)
         take(gathered)
     return length
+
+
+async def _wait_for_thread(taking: asyncio.Task[None] | None) -> None:
+    """Raises the thread's error. A body that is ended waits for its thread in `finally`: awaited itself, the task would
+    be ended too, and its thread would go on with a file that the next request opens.
+    """
+    if taking is not None:
+        await asyncio.wait([taking])
+        taking.result()
 
 
 def _take_all(take: Callable[[Bytes], None], blocks: Sequence[Bytes]) -> None:

@@ -31,11 +31,9 @@ class UnfinishedUploads:
         folder.mkdir(parents=True, exist_ok=True)
 
     def received(self, owner: str, name: str) -> int:
-        """Returns the stored bytes of the owner's upload; 0 if it is unknown."""
-        try:
-            return self._build_upload_path(owner, name).stat().st_size
-        except FileNotFoundError:
-            return 0
+        """Returns the bytes of the owner's upload from which it may go on; 0 if it is unknown, or a blob by now."""
+        stat = _find_stat(self._build_upload_path(owner, name))
+        return stat.st_size if stat is not None and stat.st_nlink == 1 else 0
 
     @contextmanager
     def opened(self, owner: str, name: str, start: int) -> Iterator[BinaryIO]:

@@ -5,6 +5,7 @@ import fcntl
 import mmap
 import os
 import secrets
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -45,6 +46,7 @@ class Incoming:
         self._begun = start
         self._to_hash = self.continued = start > 0
         self._listed = bytearray()
+        self._linking, self._ended = threading.Lock(), False
         self.length = start
         self.lies: object = None
         """The place of the bytes where the store already has them, in the store's own terms; else None."""
@@ -73,8 +75,9 @@ class Incoming:
             self._begun = self.length
 
     def discard(self) -> None:
-        """Deletes the bytes: none stay to be continued."""
-        self._file.truncate(0)
+        """Deletes the bytes, unless they are stored as a blob: none stay to be continued."""
+        if os.fstat(self._file.fileno()).st_nlink == 1:
+            self._file.truncate(0)
 
     def flush(self) -> None:
         """Passes the written bytes to the kernel: another process sees them."""
@@ -115,9 +118,19 @@ class Incoming:
         os.fsync(self._file.fileno())
 
     def link(self, place: Path) -> None:
-        """Gives the synced bytes their final name; equal content that is already there stays."""
-        with suppress(FileExistsError):
+        """Gives the synced bytes their final name; equal content that is already there stays.
+
+        Raises Conflict where the request ended meanwhile: the next one may write to the file.
+        """
+        with self._linking, suppress(FileExistsError):
+            if self._ended:
+                raise Conflict("its request ended before it was stored: send it again")
             os.link(self._file.name, place)
+
+    def end(self) -> None:
+        """Waits for a thread that links the bytes; none does after this."""
+        with self._linking:
+            self._ended = True
 
     def list_pieces(self, of: "Incoming") -> None:
         """Writes the piece digests of another blob durably."""
@@ -199,7 +212,11 @@ class DiskBlobs:
     @contextmanager
     def continued(self, owner: str, name: str, start: int) -> Iterator[Incoming]:
         with self.unfinished.opened(owner, name, start) as file, ThreadPoolExecutor(1) as beside:
-            yield Incoming(file, self._to_stay, beside, start)
+            incoming = Incoming(file, self._to_stay, beside, start)
+            try:
+                yield incoming
+            finally:
+                incoming.end()
 
     def store_blob(self, incoming: Incoming, expected: Digest | None = None) -> Digest:
         """Makes the blob durable under its digest; raises Conflict where that is not the expected one."""

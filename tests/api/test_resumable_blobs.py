@@ -1,11 +1,14 @@
 """Uploads of blobs that break off: the client goes on where the service has them, and nobody else does."""
 
 import asyncio
+import errno
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from random import Random
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import httpx
@@ -14,9 +17,14 @@ import pytest
 from gradmarket.client import AsyncRequesterClient, RequesterClient
 from gradmarket.client import transport as transport_module
 from gradmarket.client.client_errors import ServiceUnreachable
-from gradmarket.market.terms import blob_digest
+from gradmarket.market.terms import Digest, blob_digest
 from gradmarket.market.wire.framing import UPLOAD_OFFSET
+from gradmarket.network import own_header
+from requester.blobs.disk import Incoming
+from requester.context import Context
+from requester.features.windows import state_upload
 from tests.api.api_service import Service
+from tests.patience import wait_for
 
 PIECE = 1 << 10
 
@@ -115,7 +123,7 @@ def test_a_client_goes_on_after_each_break_and_sends_little_twice(service: Servi
             with RequesterClient(url, service.token) as market:
                 digest = market.upload(data) if kind == "plain" else market.upload_unserved(data)
     assert relay.cuts == []
-    assert service.context.blobs.read(digest) == data
+    assert service.context.blobs.read(Digest(digest)) == data
     assert relay.passed < 1.5 * len(data), "each break sends the whole again"
     assert received(service.requester, data) == 0
 
@@ -192,3 +200,59 @@ def test_a_blob_beyond_the_limit_is_refused_in_parts_too(service: Service, monke
     limited = service.context.settings.model_copy(update={"max_blob_bytes": 8 * PIECE})
     monkeypatch.setitem(vars(service.context), "settings", limited)
     assert put_rest(own, data, 4 * PIECE).status_code == 413
+    assert received(own, data) == 0, "bytes that can never become a blob stay on the disk"
+
+
+def test_a_blob_beyond_the_tokens_quota_leaves_nothing(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Random(6).randbytes(10 * PIECE)
+    own = break_off(service, "spent", data, 4 * PIECE)
+    limited = service.context.settings.model_copy(update={"upload_quota": 9 * PIECE})
+    monkeypatch.setitem(vars(service.context), "settings", limited)
+    refused = put_rest(own, data, 4 * PIECE)
+    assert (refused.status_code, "GRADMARKET_UPLOAD_QUOTA" in refused.json()["detail"]) == (413, True)
+    assert received(own, data) == 0
+
+
+def test_a_failing_disk_costs_no_byte_that_came(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Random(7).randbytes(10 * PIECE)
+    own = break_off(service, "full-disk", data, 4 * PIECE)
+
+    def fail(*_given: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Incoming, "sync", fail)
+        assert put_rest(own, data, 4 * PIECE).status_code == 503
+    assert received(own, data) == 10 * PIECE
+    assert put_rest(own, data, 10 * PIECE).status_code == 201
+
+
+def test_a_state_that_is_being_stored_is_not_opened_by_a_later_request(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The later one would cut the file off under the thread that reads it: that ends the process."""
+    data = Random(8).randbytes(10 * PIECE)
+    digest = blob_digest(data)
+    storing, may_store = threading.Event(), threading.Event()
+
+    def store_slowly(context: Context, _want: object, incoming: Incoming) -> None:
+        storing.set()
+        wait_for(may_store)
+        context.blobs.store_blob(incoming)
+
+    wanted = SimpleNamespace(digest=digest, most_bytes=len(data))
+    monkeypatch.setattr(state_upload, "load_wanted_state", lambda *_asked: wanted)
+    monkeypatch.setattr(state_upload, "store_state", store_slowly)
+    _, worker = service.worker()
+    headers = {UPLOAD_OFFSET: "0", **dict([own_header()])}
+
+    def put(body: bytes) -> int:
+        return worker.put(f"/v1/work/states/{digest}", content=body, headers=headers).status_code
+
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(put, data)
+        wait_for(storing)
+        second = put(bytes(len(data)))
+        may_store.set()
+        assert (first.result(), second) == (200, 409)
+    assert service.context.blobs.read(digest) == data

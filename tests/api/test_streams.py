@@ -1,8 +1,9 @@
 """A streamed body is taken whole and in order, one block at a time; excess and failures raise."""
 
 import asyncio
+import threading
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ from fastapi import HTTPException, Request
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradmarket.market.wire.framing import DIGEST
 from graphdoc.encoding import Bytes
 from requester.api import streams
+from tests.patience import pause, wait_beside, wait_for
 
 BLOCK = 64
 CHUNKS = st.lists(st.binary(max_size=3 * BLOCK), max_size=12)
@@ -95,3 +98,36 @@ def test_a_part_that_comes_two_bytes_at_a_time_takes_little_more_memory_than_it_
         tracemalloc.stop()
     assert part == b"".join(chunks)
     assert most < 8 * length
+
+
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_a_body_that_is_ended_waits_for_its_thread(in_pieces: bool) -> None:
+    """Else that thread reads a file which the next request of this upload cuts off: that would end the process."""
+
+    async def play() -> None:
+        taking, may_end = threading.Event(), threading.Event()
+
+        def take(*_block: Bytes) -> None:
+            taking.set()
+            wait_for(may_end)
+
+        body = body_of([bytes(DIGEST + BLOCK)] * 9)
+        if in_pieces:
+            reading = asyncio.create_task(streams.by_pieces(streams.Parts(body), [BLOCK] * 9, take))
+        else:
+            reading = asyncio.create_task(as_none(streams.consume_stream(body.stream(), 10_000, "", take)))
+        await wait_beside(taking.is_set)
+        await pause()
+        reading.cancel()
+        await pause()
+        ended = reading.done()
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert not ended
+
+    asyncio.run(play())
+
+
+async def as_none(awaited: Awaitable[object]) -> None:
+    await awaited

@@ -12,7 +12,7 @@ import pytest
 
 from gradmarket.market.errors import Conflict
 from requester.blobs._unfinished import KEPT_S, UnfinishedUploads
-from requester.blobs.disk import DiskBlobs
+from requester.blobs.disk import DiskBlobs, Incoming
 
 
 class Broken(Exception):
@@ -61,11 +61,46 @@ def test_bytes_that_were_stored_are_never_continued(tmp_path: Path, killed: bool
         raise Broken
     if killed:  # between storing and deleting: both names stay
         os.link(blobs.where(digest), blobs.unfinished._build_upload_path("a", "x"))
+        assert blobs.unfinished.received("a", "x") == 0
         with pytest.raises(Conflict), blobs.continued("a", "x", 2):
             pass
     assert blobs.unfinished.received("a", "x") == 0
     with blobs.continued("a", "x", 0) as incoming:
         incoming.write(b"other")
+    assert blobs.read(digest) == b"whole"
+
+
+def test_an_upload_that_ended_while_it_was_stored_becomes_no_blob(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread goes on where a service that stops ends the request; another process may have opened it by then."""
+    blobs = DiskBlobs(tmp_path)
+    earlier, sync = blobs.continued("a", "x", 0), Incoming.sync
+    incoming = earlier.__enter__()
+    incoming.write(b"whole")
+    digest = incoming.digest
+    later = blobs.continued("a", "x", 0)
+
+    def sync_then_end(mine: Incoming) -> None:
+        sync(mine)
+        with suppress(Broken):
+            earlier.__exit__(Broken, Broken(), None)
+        later.__enter__().write(b"other")
+
+    monkeypatch.setattr(Incoming, "sync", sync_then_end)
+    with pytest.raises(Conflict):
+        blobs.store_blob(incoming)
+    later.__exit__(None, None, None)
+    assert not blobs.has(digest)
+
+
+def test_no_discarded_upload_takes_a_blob_with_it(tmp_path: Path) -> None:
+    blobs = DiskBlobs(tmp_path)
+    with suppress(Broken), blobs.continued("a", "x", 0) as incoming:
+        incoming.write(b"whole")
+        digest = blobs.store_blob(incoming)
+        incoming.discard()
+        raise Broken
     assert blobs.read(digest) == b"whole"
 
 

@@ -42,10 +42,8 @@ async def bring(
     want = await run_in_threadpool(state_upload.load_wanted_state, context, worker, Digest(digest))
     most = await run_in_threadpool(lambda: want.most_bytes)
     refusal = f"this state has at most {most} bytes"
-    async with (
-        request.app.state.readers.reading(f"{worker} {digest}"),
-        receive_upload(context, request, worker, digest, offset, most, refusal) as incoming,
-    ):
+    reading = request.app.state.readers.reading(f"{worker} {digest}")
+    async with receive_upload(context, request, worker, digest, offset, most, refusal, reading) as incoming:
         await run_in_threadpool(state_upload.store_state, context, want, incoming)
     return StateReceipt(digest=want.digest)
 
