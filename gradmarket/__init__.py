@@ -12,5 +12,5 @@ def __getattr__(name: str) -> Any:
             return getattr(import_module("gradmarket.sdk"), name)
         except ModuleNotFoundError as missing:
             message = f"{name} needs {missing.name}, which is not installed: pip install 'gradmarket[sdk]'"
-            raise ImportError(message, name=missing.name) from missing
+            raise ImportError(message, name=missing.name) from None
     raise AttributeError(f"module 'gradmarket' has no attribute {name!r}")

@@ -102,6 +102,9 @@ class LazyGroup(TyperGroup):
         except Exception as error:  # noqa: BLE001
             print_error = import_module(MISTAKES).print_error
             code = print_error(error, self._find_called_command(given), as_json=JSON in given, debug=given != words)
+        except KeyboardInterrupt:  # before the command: `invoke` sees the others
+            echo_text("Interrupted.", err=True)
+            code = INTERRUPTED
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:

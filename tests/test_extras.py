@@ -106,3 +106,4 @@ def test_a_script_without_its_extra_names_a_missing_package_and_the_extra() -> N
     missing = re.search(r"Market needs (\w+), which is not installed: pip install 'gradmarket\[sdk\]'", done.stderr)
     assert missing is not None
     assert missing[1] in closure("sdk") - closure("")
+    assert done.stderr.count("Traceback") == 1, "one error, not the one that it came from"

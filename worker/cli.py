@@ -103,7 +103,8 @@ TokenOption = Annotated[
 SinceOption = Annotated[int | None, typer.Option("--since", help="Look for markets from this block on.")]
 PayoutOption = Annotated[str | None, typer.Option("--payout", help="Where earnings go, if not to the worker itself.")]
 ConsentOption = Annotated[
-    list[Path] | None, typer.Option("--consent", help="File of the payout key's consent; may be repeated.")
+    list[Path] | None,
+    typer.Option("--consent", exists=True, dir_okay=False, help="File of the payout key's consent; may be repeated."),
 ]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", help="Threads of a step; part of the class.")]
 MemoryOption = Annotated[int | None, typer.Option("--max-memory", help="Bytes that a step may take.")]
@@ -181,5 +182,6 @@ def run_command(
     try:
         done = run_worker(add_wallet_passphrase(settings), journal=Journal(as_json, timed=True))
     except LeaveNow as left:
+        Journal(as_json, timed=True).report("left", "Left at once, before it took any work.")
         raise typer.Exit(1) from left
     raise typer.Exit(0 if done.finished else 1)

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -107,11 +108,23 @@ def tries(command: Any, share: int = 1) -> Iterator[list[str]]:
             yield [*required(command, parameter), parameter.opts[0]]
 
 
+WAITING = (
+    "gradmarket.public_audit.audit_run",
+    "worker.features.consents",
+    "worker.features.disputes.dispute_commands",
+    "worker.features.machine_check",
+    "worker.features.stakes.examine",
+    "worker.features.stakes.stake",
+)
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with all that can be named wrongly, on a machine where no child process starts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "executable", "/bin/false")
+    for module in WAITING:  # for a market that comes back: none here does
+        monkeypatch.setattr(import_module(module), "COMMAND_WAIT_S", 0.0)
     for name in [name for name in os.environ if name.startswith("GRADMARKET_")]:
         monkeypatch.delenv(name)
     wallet.create_wallet(tmp_path / "folder", None)
@@ -247,6 +260,21 @@ def test_an_interrupted_command_ends_with_one_line(
     monkeypatch.setattr("gradmarket.commands.reference.build_settings_page", be_interrupted)
     done = CliRunner().invoke(app, ["settings"])
     assert (done.exit_code, done.stderr) == (INTERRUPTED, said)
+
+
+def test_a_command_interrupted_before_it_begins_ends_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def be_interrupted(_given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gradmarket.cli.pairwise", be_interrupted)
+    done = CliRunner().invoke(app, ["settings"])
+    assert (done.exit_code, done.stderr) == (INTERRUPTED, "Interrupted.\n")
+
+
+def test_a_consent_that_is_missing_makes_no_wallet(place: Path) -> None:
+    done = CliRunner().invoke(app, ["worker", "run", "--market", DEAD, "--consent", "none.json"])
+    assert done.stderr.startswith("error: Invalid value for '--consent': file 'none.json' does not exist.\n")
+    assert "wallet was made" not in done.output
 
 
 def test_a_passphrase_file_that_is_missing_asks_for_another(place: Path) -> None:

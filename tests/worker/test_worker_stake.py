@@ -119,6 +119,10 @@ def test_a_stake_is_put_at_risk_stays_locked_and_comes_back(
     assert run(tmp_path, "unstake").exit_code == 0
     assert ledger.balance(me) == AMOUNT
     assert shown(tmp_path) == []
+    listed = run(tmp_path, "case", "list")
+    assert (listed.exit_code, listed.stdout) == (0, ""), listed.output
+    plain = CliRunner().invoke(app, ["wallet", "case", "list", "--data", str(tmp_path)])
+    assert plain.stdout.startswith("There is no accusation against this wallet"), plain.output
 
 
 def accused(tmp_path: Path, market: str, job: OpenedJob) -> str:

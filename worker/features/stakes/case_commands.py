@@ -10,6 +10,7 @@ import typer
 from contracts.ledger import Ledger
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobId
+from gradmarket.terminal import echo_text
 from worker import wallet
 from worker.features.stakes import cases
 from worker.features.stakes.examine import examine_case, read_heard_case
@@ -42,13 +43,16 @@ def list_command(
 ) -> None:
     """Every accusation against this wallet, and until when it can be contested or decided."""
     settings = add_wallet_passphrase(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
-    me = wallet.load_wallet(settings.data, settings.secret).address
+    me, found = wallet.load_wallet(settings.data, settings.secret).address, False
     for facts in known_chains.list_known_chains(settings.data):
         money = TokenUnit.of(facts)
         for case in cases.list_cases_against(ledger_of(settings.node, facts), me):
             until = f"{datetime.fromtimestamp(case.until, UTC):%Y-%m-%d %H:%M} UTC"
             text = f"{case.case}: {money.text(int(case.amount))} of job {case.chain_job}, {case.stage} until {until}"
             Journal(as_json).report("case", text, **asdict(case))
+            found = True
+    if not found and not as_json:
+        echo_text("There is no accusation against this wallet on the chains of the markets that it worked for.")
 
 
 @app.command()
