@@ -6,7 +6,7 @@ the market, plug-ins other than the defaults are not counted: each is one deleta
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -83,7 +83,7 @@ def _imports(modules: list[Module]) -> Iterator[Figure]:
 def _shape(modules: list[Module], installed: list[Path]) -> Iterator[Figure]:
     names = [name for module in modules for name in function_names(module.tree)]
     words = sum("_" not in name.strip("_") for name in names)
-    uses = [count for module in modules for count in helper_uses(module.tree)]
+    uses = [count for module in modules for count in helper_calls(module.tree)]
     short = sum(count_lines(path) <= SHORT for path in installed)
     yield Figure(f"{PREFIX}short_modules", short, "modules", target="<= 60", note=f"of {len(installed)}")
     share = 100 * words / len(names)
@@ -120,8 +120,10 @@ def function_names(tree: ast.Module) -> list[str]:
     return [name for name in found if not (name.startswith("__") and name.endswith("__"))]
 
 
-def helper_uses(tree: ast.Module) -> list[int]:
-    """Returns how often each private function of a module's top is named in that module."""
-    named = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+def helper_calls(tree: ast.Module) -> list[int]:
+    """Returns how often each private function of a module's top is called there; 0 for one that is given to others."""
+    named = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    callees = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    called = Counter(node.id for node in callees if isinstance(node, ast.Name))
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return [named.count(name) for name in functions if name.startswith("_")]
+    return [called[name] if called[name] == named[name] else 0 for name in functions if name.startswith("_")]
