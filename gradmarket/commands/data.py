@@ -8,6 +8,7 @@ import typer
 from pydantic import ValidationError
 
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, print_json
+from gradmarket.commands.upload_progress import display_upload
 from gradmarket.data import image_folders, sources, token_rows
 from gradmarket.data.inputs import Arrays, pick_columns, select_inputs
 from gradmarket.data.pack import HELD_OUT, PARTITION_ROWS, Cut, Packed, pack_dataset, write_dataset
@@ -22,6 +23,7 @@ from gradmarket.terminal import echo_text
 from gradmarket.user_files import parse_place
 from graphdoc import formats
 
+INTERRUPTED: Final = "Interrupted: the same command within an hour goes on where it broke off."
 FORMATS: Final = ", ".join(formats.list_format_names())
 
 app = typer.Typer(no_args_is_help=True)
@@ -154,13 +156,18 @@ def upload(
     if unknown := set(unserved or []) - names:
         raise Refused(f"{folder} has no partition {', '.join(sorted(unknown))}: it has {', '.join(sorted(names))}")
     kept = () if openly else unserved or (HELD_OUT,)
-    with find_endpoint(market, token, data).market() as client:
-        for partition in manifest.partitions:
-            path = folder / partition.file
-            if path.is_file():
-                rows = path.read_bytes()
-                if blob_digest(rows) != partition.digest:
-                    raise Refused(f"{path} differs from the manifest: pack again")
-                (client.upload_unserved if partition.name in kept else client.upload)(rows)
-        digest = client.upload(body)
+    paths = {part.name: path for part in manifest.partitions if (path := folder / part.file).is_file()}
+    length = sum(path.stat().st_size for path in paths.values())
+    try:
+        with find_endpoint(market, token, data).market() as client, display_upload(length, hidden=as_json) as line:
+            for partition in manifest.partitions:
+                if (path := paths.get(partition.name)) is not None:
+                    rows = path.read_bytes()
+                    if blob_digest(rows) != partition.digest:
+                        raise Refused(f"{path} differs from the manifest: pack again")
+                    upload = client.upload_unserved if partition.name in kept else client.upload
+                    upload(rows, line.begin_file(partition.file, len(rows)))
+            digest = client.upload(body)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(INTERRUPTED) from None
     print_json({"manifest": digest}) if as_json else echo_text(digest)
