@@ -161,7 +161,8 @@ def upload(
     try:
         with find_endpoint(market, token, data).market() as client, display_upload(length, hidden=as_json) as line:
             for partition in manifest.partitions:
-                if (path := paths.get(partition.name)) is not None:
+                if partition.name in paths:
+                    path = paths[partition.name]
                     rows = path.read_bytes()
                     if blob_digest(rows) != partition.digest:
                         raise Refused(f"{path} differs from the manifest: pack again")
