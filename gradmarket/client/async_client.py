@@ -50,6 +50,7 @@ from gradmarket.client.transport import (
     FIRST_PAUSE_S,
     LONGEST_PAUSE_S,
     SHORTEST_WAIT_S,
+    TRIES,
     UPLOAD,
     Answer,
     AnyPage,
@@ -139,6 +140,10 @@ class AsyncServiceTransport:
         if self._side and HEADER in response.headers:
             check_release(response.headers[HEADER], self.url, self._side)
 
+    @property
+    def tries(self) -> int:
+        return TRIES if self._trusted else 1
+
     async def ask(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
         """Returns the JSON answer as a `kind`. Options and errors are those of `send`."""
         return _parse_answer(kind, f"{method} {path}", *await self.send(method, path, **options))
@@ -216,10 +221,10 @@ class AsyncServiceTransport:
         the bytes for a later call. `on_sent` receives the number of bytes that are sent, as they go. Raises as `send`.
         """
         if len(data) <= PIECE:
-            await self.send("PUT", path, content=_open_content(data), timeout=UPLOAD, headers=headers)
+            await self.send("PUT", path, tries=self.tries, content=_open_content(data), timeout=UPLOAD, headers=headers)
             on_sent(len(data))
             return
-        stall, pause, start, failed = (UploadStall(len(data)), FIRST_PAUSE_S, 0, None)
+        stall, pause, start, failed = (UploadStall(len(data), self._trusted), FIRST_PAUSE_S, 0, None)
         while True:
             sending = False
             try:
@@ -487,7 +492,7 @@ class AsyncRequesterClient:
         digest = blob_digest(data)
         missing = False
         try:
-            await self._transport.send("HEAD", f"/v1/blobs/{digest}")
+            await self._transport.send("HEAD", f"/v1/blobs/{digest}", tries=self._transport.tries)
         except ServiceProblem:
             missing = True
         if missing:

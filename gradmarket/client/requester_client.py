@@ -220,7 +220,7 @@ class RequesterClient:
         digest = blob_digest(data)
         missing = False
         try:
-            self._transport.send("HEAD", f"/v1/blobs/{digest}")
+            self._transport.send("HEAD", f"/v1/blobs/{digest}", tries=self._transport.tries)
         except ServiceProblem:
             missing = True  # or a refusal without a body: the answer to PUT has one
         if missing:

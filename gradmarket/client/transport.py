@@ -46,6 +46,8 @@ UPLOAD: Final = httpx.Timeout(600.0, connect=CONNECT_S, write=READ_S)
 """Of bytes that go on where they broke off: the answer comes once they are hashed and on the disk."""
 STALLED_S: Final = 120.0
 """Seconds for which an upload of which nothing more comes is tried again."""
+TRIES: Final = 8
+"""Tries of a short request between uploads, once the service has answered one: 20 seconds or more."""
 MOST_STEPS: Final = 1000
 """Times that an upload may come further after a break: no service keeps its sender going by a byte at a time."""
 GO_ON: Final = "do the same again within an hour: it goes on where it broke off"
@@ -113,15 +115,16 @@ class UploadStall:
     The time of a try that broke off counts only once the service's answer has shown that it brought nothing.
     """
 
-    def __init__(self, length: int) -> None:
-        self._length = length
+    def __init__(self, length: int, answered: bool) -> None:
+        """`answered`: the service has answered something before."""
+        self._length, self._answered = length, answered
         self._further = 0
         self._since = time.monotonic()
         self._broke: float | None = None
 
     def note_received(self, received: int) -> bool:
         """Returns whether it came further; a step has at least CHUNK bytes and a MOST_STEPS-th of the upload."""
-        self._broke = None
+        self._broke, self._answered = None, True
         further = received >= self._further
         if further:
             self._further = received + max(CHUNK, self._length // MOST_STEPS)
@@ -134,7 +137,7 @@ class UploadStall:
     def is_over(self, keep_trying: Callable[[float], bool], error: ServiceUnreachable | ServiceProblem) -> bool:
         """Returns whether to try no more: at once, unless patient, where the service has answered nothing yet."""
         seconds = time.monotonic() - (self._since if self._broke is None else self._broke)
-        if self._further and seconds <= STALLED_S:
+        if self._answered and seconds <= STALLED_S:
             return False
         return (isinstance(error, ServiceProblem) and error.status not in BUSY) or not keep_trying(seconds)
 
@@ -174,6 +177,10 @@ class ServiceTransport:
         self._trusted = True
         if self._side and HEADER in response.headers:
             check_release(response.headers[HEADER], self.url, self._side)
+
+    @property
+    def tries(self) -> int:
+        return TRIES if self._trusted else 1
 
     def ask(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
         """Returns the JSON answer as a `kind`. Options and errors are those of `send`."""
@@ -252,10 +259,10 @@ class ServiceTransport:
         the bytes for a later call. `on_sent` receives the number of bytes that are sent, as they go. Raises as `send`.
         """
         if len(data) <= PIECE:
-            self.send("PUT", path, content=_open_content(data), timeout=UPLOAD, headers=headers)
+            self.send("PUT", path, tries=self.tries, content=_open_content(data), timeout=UPLOAD, headers=headers)
             on_sent(len(data))
             return
-        stall, pause, start, failed = UploadStall(len(data)), FIRST_PAUSE_S, 0, None
+        stall, pause, start, failed = UploadStall(len(data), self._trusted), FIRST_PAUSE_S, 0, None
         while True:
             sending = False
             try:

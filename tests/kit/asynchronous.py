@@ -23,7 +23,7 @@ SOURCES: Final = {
     "requester_client": ("RequesterClient",),
 }
 """Module -> its names that wait; all other names are imported."""
-PLAIN: Final = {"__init__", "stream"}
+PLAIN: Final = {"__init__", "stream", "tries"}
 """Methods that wait for nothing themselves."""
 COROUTINES: Final = {"ask", "put_bytes", "send", "aclose", "read_bounded_body", "aread"}
 GENERATORS: Final = {"pages", "_cut_chunks", "_in_time", "parse_events", "aiter_bytes", "aiter_lines", "aiter_raw"}

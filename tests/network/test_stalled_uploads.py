@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
+from gradmarket.client import RequesterClient
 from gradmarket.client import transport as transport_module
 from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.client.transport import GO_ON, LONGEST_PAUSE_S, STALLED_S, Patience, ServiceTransport, keep_trying_for
@@ -136,3 +137,31 @@ def test_a_redirect_is_no_place_to_go_on(clock: Clock) -> None:
     with pytest.raises(ServiceProblem, match="leads on to"):
         upload(clock, lambda: 0, lambda _start, _length: build_answer(307, location="http://other"))
     assert clock.now == 0.0
+
+
+@pytest.mark.parametrize("length", [100, len(DATA)])
+def test_a_line_that_breaks_between_two_files_is_waited_for(clock: Clock, length: int) -> None:
+    kept, away = dict[str, bytes](), 0
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        nonlocal away
+        if away:
+            away -= 1
+            raise httpx.ConnectError("no route")
+        name = request.url.path
+        if request.method == "PUT":
+            kept[name] = request.content
+            return build_answer(201)
+        return build_answer(404) if request.method == "HEAD" else build_answer(200, {"received": 0})
+
+    client = RequesterClient("http://service")
+    client._transport = ServiceTransport(
+        "http://service", Patience(pause=clock.pause), network=httpx.MockTransport(answer)
+    )
+    client.upload(b"first")
+    away = 5
+    digest = client.upload(bytes(length))
+    away = 5
+    client.upload_unserved(bytes(length))
+    assert kept[f"/v1/blobs/{digest}"] == bytes(length)
+    assert clock.now > 0
