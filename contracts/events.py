@@ -19,7 +19,7 @@ from contracts.ledger import Ledger
 from contracts.packing import PackedGroup
 from contracts.rpc import LOG_SPAN, MALFORMED, decode_refusal, node_errors
 from contracts.transaction_types import Receipt
-from gradmarket.market.terms import Address, Hash, Units
+from gradmarket.market.terms import Address, Amount, Hash, Units
 from gradmarket.network.chain_errors import ChainError, NodeRefused
 
 Log = TypeVar("Log")
@@ -176,6 +176,13 @@ def accounts_touched(ledger: Ledger, first: int, last: int) -> set[tuple[int, Ad
 def joined(ledger: Ledger, worker: Address) -> list[int]:
     """Returns every job that the worker ever joined with a stake."""
     return sorted({args["jobId"] for args in _fetch_event_arguments(ledger, "Joined", {"worker": worker})})
+
+
+@node_errors()
+def joined_workers(ledger: Ledger, job: int, least: Amount, first: int | None = None) -> set[Address]:
+    """Returns every worker that joined the job with a stake of `least` or more; before block `first` none did."""
+    logs = _fetch_event_arguments(ledger, "Joined", {"jobId": job}, first)
+    return {args["worker"] for args in logs if args["atRisk"] >= least}
 
 
 @node_errors()

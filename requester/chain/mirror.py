@@ -1,18 +1,21 @@
 """Copies a job's money from the contract into the database: absolute figures, so copying twice is harmless."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import Select, select
 
 from contracts import events
 from contracts.ledger import AccountOnChain
-from gradmarket.market.terms import Address, Units
+from gradmarket.market.terms import Address, Amount, Units
 from requester.chain.chain_context import ChainContext, opened_in
 from requester.store.accounts import accounts_of
+from requester.store.among import is_in_bound_list
+from requester.store.earned_rows import load_or_create_account
 from requester.store.locks import lock_row
-from requester.store.tables import Account, Job
-from requester.store.work import Work, listeners_of
+from requester.store.tables import Account, Job, Worker
+from requester.store.work import RowReader, Work, listeners_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +27,19 @@ class ChainFigures:
 
 
 def copy_job_from_chain(chain: ChainContext, job_id: str) -> None:
-    """Copies the job's deposits, refunds and all of its accounts."""
+    """Copies the job's deposits, refunds and all of its accounts, and those of stakes that it has not seen."""
     with chain.reading() as reader:
         row = reader.get_one(Job, job_id)
         chain_job = row.chain_job
-        workers = [Address(worker) for worker in reader.session.scalars(_select_account_workers(job_id))]
+        workers = {Address(worker) for worker in reader.session.scalars(_select_account_workers(job_id))}
         first = opened_in(reader, job_id)
     if chain_job is None:
         return
     now, refunded = chain.ledger.job(chain_job), events.all_refunded(chain.ledger, chain_job, first)
+    if now.slash_window:
+        joined = events.joined_workers(chain.ledger, chain_job, Amount(row.price * int(row.unit)), first)
+        with chain.reading() as reader:
+            workers |= _list_registered_workers(reader, joined)
     accounts = {worker: _fetch_chain_figures(chain, row, worker) for worker in workers}
     with chain.begin() as work:
         job = lock_row(work, Job, job_id)
@@ -73,9 +80,10 @@ def copy_changed_accounts(chain: ChainContext, first: int, last: int) -> bool:
         ours = reader.session.scalars(
             select(Job).where(Job.chain_job.in_({chain_job for chain_job, _ in touched}))
         ).all()
-        known = {row.id: set(reader.session.scalars(_select_account_workers(row.id))) for row in ours}
+        # a stake comes before the account of a newcomer, which has one with its first reservation
+        registered = _list_registered_workers(reader, {worker for _, worker in touched})
     for row in ours:
-        mine = [worker for chain_job, worker in touched if chain_job == row.chain_job and worker in known[row.id]]
+        mine = [worker for chain_job, worker in touched if chain_job == row.chain_job and worker in registered]
         copy_accounts_from_chain(chain, row, mine)
     return bool(ours or funded)
 
@@ -84,7 +92,20 @@ def _select_account_workers(job_id: str) -> Select[str]:
     return select(Account.worker).where(Account.job_id == job_id)
 
 
+def _list_registered_workers(reader: RowReader, names: Collection[Address]) -> set[Address]:
+    """Returns those of the names that ever signed in."""
+    return set(reader.session.scalars(_REGISTERED, {"names": list(names)})) if names else set()
+
+
+_REGISTERED: Final = select(Worker.address).where(is_in_bound_list(Worker.address, "names"))
+
+
 def _copy_accounts(work: Work, job_id: str, accounts: dict[Address, ChainFigures]) -> None:
+    """Copies the figures to accounts, which a stake of a gradient's price or more opens."""
+    least = work.get_one(Job, job_id).price
+    for worker, seen in accounts.items():
+        if seen.at_risk >= least:
+            load_or_create_account(work, job_id, worker)
     for row in accounts_of(work, job_id, accounts):
         seen = accounts[row.worker]
         now = seen.account
