@@ -224,11 +224,12 @@ class AsyncServiceTransport:
             await self.send("PUT", path, tries=self.tries, content=_open_content(data), timeout=UPLOAD, headers=headers)
             on_sent(len(data))
             return
+        _, asked, query = path.partition("?")
+        place = f"/v1/blobs/{digest}/received{asked}{query}"
         stall, pause, start, failed = (UploadStall(len(data), self._trusted), FIRST_PAUSE_S, 0, None)
         while True:
             sending = False
             try:
-                place = f"/v1/blobs/{digest}/received"
                 there = (await self.ask(ReceivedBytes, "GET", place, patient=False, headers=headers)).received
                 start = min(there, len(data))
                 if stall.note_received(start):

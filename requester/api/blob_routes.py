@@ -28,7 +28,7 @@ from requester.blobs.disk import Incoming
 from requester.context import Context
 from requester.feature import features_of
 from requester.moves import blob_cleanup
-from requester.store import visibility
+from requester.store import blob_needs, visibility
 from requester.store.work import Work
 
 router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
@@ -143,6 +143,9 @@ async def put(
     unserved: Unserved = False,
     offset: UploadOffset = None,
 ) -> Response:
+    place = {"Location": f"/v1/blobs/{digest}"}
+    if unserved and offset and offset == await run_in_threadpool(_find_own_unserved, context, who, Digest(digest)):
+        return Response(status_code=201, headers=place)
     limit = context.settings.max_blob_bytes
     refusal = f"a blob has at most {limit} bytes"
 
@@ -162,7 +165,7 @@ async def put(
             await run_in_threadpool(store_upload, incoming)
     except Conflict as error:
         raise HTTPException(422, error.detail) from error
-    return Response(status_code=201, headers={"Location": f"/v1/blobs/{digest}"})
+    return Response(status_code=201, headers=place)
 
 
 @router.get(
@@ -171,6 +174,22 @@ async def put(
     responses=ANYONE,
     summary="How many bytes of this digest are here of an own upload that broke off",
 )
-def received(context: Here, who: Anyone, digest: DigestPath) -> ReceivedBytes:
-    """Bytes are kept under the caller's name; a PUT with this number as its `Upload-Offset` goes on."""
-    return ReceivedBytes(received=context.blobs.unfinished.received(who.subject, digest))
+def received(context: Here, who: Anyone, digest: DigestPath, unserved: Unserved = False) -> ReceivedBytes:
+    """Bytes are kept under the caller's name; a PUT with this number as its `Upload-Offset` goes on.
+
+    With `unserved` all bytes of own unserved rows that are here count: their PUT needs none again.
+    """
+    there = context.blobs.unfinished.received(who.subject, digest)
+    if unserved and not there:
+        there = _find_own_unserved(context, who, Digest(digest))
+    return ReceivedBytes(received=there)
+
+
+def _find_own_unserved(context: Context, who: Identity, digest: Digest) -> int:
+    """Returns the bytes of the rows that the caller's token uploaded unserved; 0 where it has none of this digest."""
+    with context.reading() as reader:
+        own = who.role != WORKER and blob_needs.unserved_of(reader, digest, who.subject)
+    try:
+        return context.blobs.length(digest) if own else 0
+    except NotFound:
+        return 0

@@ -97,8 +97,8 @@ def break_off(service: Service, owner: str, data: bytes, sent: int) -> httpx.Cli
     return client
 
 
-def received(client: httpx.Client, data: bytes) -> int:
-    answer = client.get(f"/v1/blobs/{blob_digest(data)}/received")
+def received(client: httpx.Client, data: bytes, unserved: bool = False) -> int:
+    answer = client.get(f"/v1/blobs/{blob_digest(data)}/received", params={"unserved": "true"} if unserved else {})
     assert answer.status_code == 200, answer.text
     return int(answer.json()["received"])
 
@@ -256,3 +256,27 @@ def test_a_state_that_is_being_stored_is_not_opened_by_a_later_request(
         may_store.set()
         assert (first.result(), second) == (200, 409)
     assert service.context.blobs.read(digest) == data
+
+
+def test_unserved_rows_that_are_there_are_not_sent_again(service: Service) -> None:
+    """Nor does another learn that they are there: to each they are as absent as ever."""
+    data = Random(9).randbytes(1000 * PIECE)
+    with relayed(service, []) as (relay, url):
+        for _ in range(2):
+            with RequesterClient(url, service.token) as market:
+                digest = Digest(market.upload_unserved(data))
+    assert relay.passed < 1.1 * len(data)
+    other = service.client(
+        service.requester.post("/v1/tokens", json={"name": "curious", "role": "submit"}).json()["token"]
+    )
+    _, worker = service.worker()
+    seen = [received(client, data, unserved=True) for client in (other, worker, service.requester)]
+    assert seen == [0, 0, len(data)]
+    assert other.put(f"/v1/blobs/{digest}?unserved=true", headers={UPLOAD_OFFSET: str(len(data))}).status_code == 409
+    assert service.requester.put(f"/v1/blobs/{digest}", headers={UPLOAD_OFFSET: str(len(data))}).status_code == 409
+    assert service.requester.head(f"/v1/blobs/{digest}").status_code == 404
+    with RequesterClient(service.url, service.token) as market:
+        market.upload(data)
+    assert service.requester.head(f"/v1/blobs/{digest}").status_code == 200
+    service.context.blobs.drop(digest)  # as a restored backup lacks it
+    assert received(service.requester, data, unserved=True) == 0
