@@ -175,3 +175,11 @@ def test_a_wrong_argument_is_refused_in_one_sentence(service: Service, arguments
     found = CliRunner().invoke(command, ["token", *arguments, "--market", service.url, "--token", service.token])
     assert (found.exit_code, said in found.output) == (2, True), found.output
     assert "Traceback" not in found.output
+
+
+@pytest.mark.parametrize("name", ["0x" + "ab" * 20, "0x" + "AB" * 20])
+def test_no_token_is_named_like_a_wallet(service: Service, name: str) -> None:
+    """Its uploads that broke off would be those of the worker with that address."""
+    answer = service.requester.post("/v1/tokens", json={"name": name, "role": "submit"})
+    assert answer.status_code == 409
+    assert "address" in answer.json()["detail"]

@@ -3,6 +3,7 @@
 A secret is shown only on creation.
 """
 
+import re
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, HTTPException, Path, Response
@@ -10,7 +11,7 @@ from sqlalchemy import CursorResult, delete
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.errors import Conflict, NotFound
-from gradmarket.market.fields import TOKEN_NAME
+from gradmarket.market.fields import ADDRESS, TOKEN_NAME
 from gradmarket.market.terms import Role
 from gradmarket.market.views.service_views import CreatedToken, NewToken, Page, TokenView
 from requester.api.auth_routes import ROLE, Admin, Here
@@ -106,6 +107,8 @@ def revoke(context: Here, _who: Admin, name: NamePath) -> Response:
 
 def create_token(work: Work, name: str, role: Role, until: float | None, now: float) -> tuple[str, ApiToken]:
     """Returns the secret, shown only this once, and its row; raises Conflict where a token of this name is valid."""
+    if re.fullmatch(ADDRESS, name):
+        raise Conflict(f"{name} is the address of a wallet, whose uploads are kept under it", "take another name")
     work.one_at_a_time(f"token {name}")
     work.session.execute(delete(ApiToken).where(ApiToken.until < now))
     if name in (OWN, AUDITOR) or work.session.scalar(select_tokens().where(ApiToken.subject == name)) is not None:
