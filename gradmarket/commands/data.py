@@ -161,13 +161,14 @@ def upload(
     try:
         with find_endpoint(market, token, data).market() as client, display_upload(length, hidden=as_json) as line:
             for partition in manifest.partitions:
-                if partition.name in paths:
-                    path = paths[partition.name]
-                    rows = path.read_bytes()
-                    if blob_digest(rows) != partition.digest:
-                        raise Refused(f"{path} differs from the manifest: pack again")
-                    upload = client.upload_unserved if partition.name in kept else client.upload
-                    upload(rows, line.begin_file(partition.file, len(rows)))
+                if partition.name not in paths:
+                    continue
+                path = paths[partition.name]
+                rows = path.read_bytes()
+                if blob_digest(rows) != partition.digest:
+                    raise Refused(f"{path} differs from the manifest: pack again")
+                send = client.upload_unserved if partition.name in kept else client.upload
+                send(rows, line.begin_file(partition.file, len(rows)))
             digest = client.upload(body)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(INTERRUPTED) from None

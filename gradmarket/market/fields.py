@@ -267,10 +267,12 @@ def refuse_truths(kind: type[BaseModel], value: Any) -> None:
     if not isinstance(value, Mapping):
         return
     wrong = []
-    for name in (name for name, given in value.items() if isinstance(given, bool)):
+    for name, given in value.items():
         field = kind.model_fields.get(name)  # an undeclared one is refused, or kept, elsewhere
-        if field is not None and field.annotation is not Any:
-            wrong += [name] * (bool not in (field.annotation, *get_args(field.annotation)))
+        if not isinstance(given, bool) or field is None or field.annotation is Any:
+            continue
+        if bool not in (field.annotation, *get_args(field.annotation)):
+            wrong.append(name)
     if wrong:
         fault = PydanticCustomError("truth", "true and false are no numbers: write one, or leave the field out")
         lines = [InitErrorDetails(type=fault, loc=(name,), input=value[name]) for name in wrong]

@@ -152,28 +152,33 @@ def open_job(plan: AuditPlan, progress: Progress) -> Iterator[OpenedJob]:
     place = plan.market.rstrip("/")
     folder = _name_folder(plan, place, plan.job)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    try:
-        with ExitStack() as stack:
-            cache = Cache(folder / "cache", ROOM)
-            mirrors = MirrorSet([open_mirror(one, cache, stack) for one in plan.mirrors])
-            if place.endswith(INDEX):
-                mirrors.mirrors = [open_mirror(place, cache, stack), *mirrors.mirrors]
+    with _add_resume_remedy(), ExitStack() as stack:
+        cache = Cache(folder / "cache", ROOM)
+        mirrors = MirrorSet([open_mirror(one, cache, stack) for one in plan.mirrors])
+        if place.endswith(INDEX):
+            mirrors.mirrors = [open_mirror(place, cache, stack), *mirrors.mirrors]
+            place, records, fetcher = _open_mirrors(mirrors, JobId(plan.job), cache, stack)
+        else:
+            try:
+                records, fetcher = _open_market(place, folder, cache, stack)
+                _borrow_blobs(mirrors, JobId(plan.job), fetcher)
+            except ServiceUnreachable:
+                if not plan.mirrors:
+                    raise
                 place, records, fetcher = _open_mirrors(mirrors, JobId(plan.job), cache, stack)
-            else:
-                try:
-                    records, fetcher = _open_market(place, folder, cache, stack)
-                    _borrow_blobs(mirrors, JobId(plan.job), fetcher)
-                except ServiceUnreachable:
-                    if not plan.mirrors:
-                        raise
-                    place, records, fetcher = _open_mirrors(mirrors, JobId(plan.job), cache, stack)
-            facts = records.facts()
-            node = plan.rpc or choose_rpc(None, facts, place)
-            ledger = connect_to_deployment(node, facts)
-            listed = records.job(JobId(plan.job))
-            of_place = _name_folder(plan, place, plan.job)  # the evidence of a mirror is none of its market
-            record = JobSource(records, ledger, listed.id, of_place, progress).fetch()
-            yield OpenedJob(place, node, facts, listed, record, folder, fetcher, records, tuple(mirrors.troubles))
+        facts = records.facts()
+        node = plan.rpc or choose_rpc(None, facts, place)
+        ledger = connect_to_deployment(node, facts)
+        listed = records.job(JobId(plan.job))
+        of_place = _name_folder(plan, place, plan.job)  # the evidence of a mirror is none of its market
+        record = JobSource(records, ledger, listed.id, of_place, progress).fetch()
+        yield OpenedJob(place, node, facts, listed, record, folder, fetcher, records, tuple(mirrors.troubles))
+
+
+@contextmanager
+def _add_resume_remedy() -> Iterator[None]:
+    try:
+        yield
     except ServiceUnreachable as error:
         error.remedy = error.remedy or "run this command again once it answers: it continues from what was read"
         raise

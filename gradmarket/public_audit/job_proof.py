@@ -391,7 +391,7 @@ def _prove_batches(record: JobRecord) -> ClauseResult:
         published[item.batch].append(item)
     for number, batch in record.batches.items():
         about, ordered = f"batch {number}", sorted(published[number], key=lambda item: item.id)
-        rows = [
+        rows = [  # in the order of the batch's own
             (item.worker, Units(item.amount // record.opened.unit), item.payload_root or NO_ROOT) for item in ordered
         ]
         try:

@@ -78,8 +78,8 @@ def compute_odds(plan: Plan, pool: ColludingPool) -> Odds:
 
     def judged(honest: int, colluding: int) -> Odds:
         # the largest first; of equal groups the colluders' is first, and neither can win a tie
-        named = ((ReplicaId(f"{kind}{i}") for i in range(n)) for kind, n in (("c", colluding), ("h", honest)))
-        groups = sorted(filter(None, map(frozenset, named)), key=len, reverse=True)
+        sides = [frozenset(ReplicaId(f"{kind}{i}") for i in range(n)) for kind, n in (("c", colluding), ("h", honest))]
+        groups = sorted(filter(None, sides), key=len, reverse=True)
         verdict = voting.judge_ballots(groups, honest + colluding, plan)
         if isinstance(verdict, voting.Quorum):
             wrong = Fraction(next(iter(verdict.agreeing)).startswith("c"))

@@ -140,6 +140,11 @@ def without_quorum(spec: JobSpec) -> Raw:
     return made.evidence(spec, cast, (True, False, False)).model_dump(mode="json")
 
 
+def test_of_two_ballots_of_one_id_the_last_is_in_the_groups() -> None:
+    shown = PublishedEvidence.model_validate(on_ballot(2, id="r-0", salt=None)(RAW["one wave"]))
+    assert made.case(made.JOB, shown).groups == [frozenset({"r-1"})]
+
+
 ENDLESS: Final = {"quorum": 2**60, "maximum": 2**60}
 LIES: Final[list[tuple[str, Callable[[Raw], Raw], Fault]]] = [
     ("unsigned rejection", unsigned_rejection, Fault.REJECTED_UNPROVEN),

@@ -66,8 +66,9 @@ class VerdictCase:
     def groups(self) -> list[frozenset[ReplicaId]]:
         """The replicas that agree, the largest group first; one that did not open its commitment is in no group."""
         chosen = load_verifier(self.checks.verifier)
-        cast = dict.fromkeys(one.id for one in self.committed)
+        cast: dict[ReplicaId, object] = {}  # of two ballots of one id the last
         for one in self.committed:
+            cast[one.id] = None
             if _is_ballot_opened(self.scope, one):
                 sketch = None if one.sketch is None else sketch_packing.decode_sketch(one.sketch)
                 revealed = Revealed(Digest(one.root or ""), one.determinism_class or "", sketch)

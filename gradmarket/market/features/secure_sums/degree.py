@@ -108,7 +108,10 @@ def _count_distinct_ways(others: int, cycles: int) -> list[int]:
 
 
 def _compute_threshold(holders: int, corrupt: int, dropped: int, cycles: int) -> int:
-    """Returns C + s, of the most honest holders that might have no edge to the others that stay, at 2^-SECRECY."""
+    """Returns C + s: s is the most honest holders that might have no edge to the others that stay, at 2^-SECRECY, or 1.
+
+    The costs are those of x = 1, 2, …: the first from the end that is too high for the graph is s.
+    """
     for apart, (needed, gained) in reversed(list(enumerate(_list_cut_costs(holders, corrupt, dropped), start=1))):
         if needed * _FINE > apart * cycles * gained:
             return corrupt + apart
