@@ -117,8 +117,10 @@ def why_waiting(reader: RowReader, job: Job, now: float) -> str:
         ]
         return job.reason or (_describe_commonest_reason(asking) if idle else "")
     commonest = _describe_commonest_reason(texts)
-    locked = describe_locked_money(reader, job, alive)
-    return f"{commonest}; {locked}" if locked and Reason.NO_RESERVATION in reasons else commonest
+    if Reason.NO_RESERVATION not in reasons:
+        return commonest
+    locked = describe_locked_money(reader, job, alive) or _describe_kept_money(reader, job, now)
+    return f"{commonest}; {locked}" if locked else commonest
 
 
 def _describe_held_workers(reader: RowReader, job: Job, alive: Sequence[Worker], now: float) -> str:
@@ -253,6 +255,27 @@ def describe_locked_money(reader: RowReader, job: Job, alive: Sequence[Worker]) 
     if units + each <= newcomers.compute_allowance(Units(job.deposited), jobs.round_cost(reader, job)):
         return ""
     return f"{units // each} gradients of the escrow are reserved for {count} newcomers that stalled: fund the job"
+
+
+def _describe_kept_money(reader: RowReader, job: Job, now: float) -> str:
+    """Describes when the job goes on where newcomers without a deposit hold all that they may; else empty."""
+    if not joining.has_queue(reader, job, now):
+        return ""
+    money = newcomers_money.load_newcomers_money(reader, job, 0, now)
+    if money.without > 0 or not money.left:
+        return ""
+    deposit = "" if jobs.load_spec(job).stake is None else f", one with a stake at once ({_name_deposit(job)})"
+    return f"{_describe_unbacked(money)}: another one gets its own in {describe_seconds(money.next_s)}{deposit}"
+
+
+def _describe_unbacked(money: newcomers_money.NewcomersMoney) -> str:
+    total = money.held.total() + money.left
+    return f"newcomers without a deposit hold {money.unbacked} of {total} reservations for newcomers"
+
+
+def _name_deposit(job: Job) -> str:
+    """Returns the command of a deposit that has money and turns of its own."""
+    return f"gradmarket wallet stake {job.id} {proven.PROOF * job.price * int(job.unit)}"
 
 
 def count_free_units(reader: RowReader, job: Job) -> int:
@@ -413,13 +436,11 @@ def _describe_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mi
         money = newcomers_money.load_newcomers_money(reader, job, 0, now)
         if money.without <= 0:
             held_up = (
-                f"newcomers without a deposit hold {money.unbacked} of {money.held.total() + money.left} reservations "
-                "for newcomers: it gets one of those left as others are paid or rounds pass"
+                f"{_describe_unbacked(money)}: it gets one of those left as others are paid or rounds pass, or in "
+                f"{describe_seconds(money.next_s)}"
             )
     if held_up:
-        # a deposit has money and turns of its own
-        least = proven.PROOF * job.price * int(job.unit)
-        deposit = f"; a deposit, which comes back, has its own: gradmarket wallet stake {job.id} {least}"
+        deposit = f"; a deposit, which comes back, has its own: {_name_deposit(job)}"
         remedy = "" if spec.stake is None else deposit
         return f"{held_up}, and it is at place {place} of {len(queue)} newcomers{remedy}"
     row, share = jobs.latest_round(reader, job.id), joining.load_share(reader, job, mixable, now)

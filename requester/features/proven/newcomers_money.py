@@ -23,6 +23,8 @@ class NewcomersMoney:
     left: int
     without: int
     """Of `left`, the most that those without a deposit may get."""
+    next_s: float
+    """Seconds until they may get one more, should the round not end."""
 
 
 def load_newcomers_money(reader: RowReader, job: Job, spent: int, now: float) -> NewcomersMoney:
@@ -33,15 +35,16 @@ def load_newcomers_money(reader: RowReader, job: Job, spent: int, now: float) ->
         held[network or payout] += int(units) // price
         unbacked += int(without) // price
     left = max(0, newcomers.count_by_money(reader, job, known=False) - spent)
-    # where nobody can place a deposit and rounds stand still for want of newcomers, half of the money would be kept for
-    # nobody for ever: it is as in the last round
+    # where a round stands still, one more of those kept is theirs each time; where nobody can place a deposit, all at
+    # once: they would be kept for nobody, as in the last round
     spec, row = jobs.load_spec(job), jobs.latest_round(reader, job.id)
-    number = 0 if row is None else row.number
-    since = now - seat_rules.compute_watched_s(spec.deadlines.lease_s)
-    if row is not None and spec.stake is None and row.opened_at < since:
+    watched_s = seat_rules.compute_watched_s(spec.deadlines.lease_s)
+    open_s = 0.0 if row is None else max(0.0, now - row.opened_at)
+    number, still = 0 if row is None else row.number, int(open_s // watched_s)
+    if still and spec.stake is None:
         number = spec.rounds
-    without = seat_rules.count_open_prices(held.total() + left, unbacked, number, spec.rounds)
-    return NewcomersMoney(held, unbacked, left, min(left, without))
+    without = seat_rules.count_open_prices(held.total() + left, unbacked, number, spec.rounds, still)
+    return NewcomersMoney(held, unbacked, left, min(left, without), (still + 1) * watched_s - open_s)
 
 
 _HELD: Final = (

@@ -27,6 +27,7 @@ from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixtur
 from tests.requester.market_workers import SimWorker, key_of
 
 NewMarket = Callable[..., MarketFixture]
+STAKES = {"validators": ["0x" + "11" * 20], "threshold": 1, "bond": str(PRICE)}
 
 
 def open_proven(new_market: NewMarket, **spec: Any) -> tuple[MarketFixture, SimAuditor]:
@@ -255,17 +256,43 @@ def test_half_of_the_money_is_kept_no_longer_where_no_deposit_can_have_it_and_ro
     new_market: NewMarket,
 ) -> None:
     """Newcomers of a first round that were funded are gone, as after an outage; no proven one goes on without them."""
-    market, _ = open_job(new_market, tasks_per_round=2, rounds=40, replication={"replicas": 2, "audit": 1e-9})
+    market, _ = start_behind_leavers(new_market)
+    team = [join(market, f"its own {number}") for number in range(2)]
+    market.gather(*team)
+    assert not list_due(market)
+    market.lapse(seat_rules.compute_watched_s(DEADLINES["lease_s"]))
+    market.gather(*team)
+    assert set(list_due(market)) == {one.address for one in team}
+
+
+def start_behind_leavers(new_market: NewMarket, **spec: Any) -> tuple[MarketFixture, SimAuditor]:
+    """A job without proven workers: four that are gone hold half of its eight prices for newcomers."""
+    votes = {"replicas": 2, "audit": 1e-9}
+    market, auditor = open_job(new_market, tasks_per_round=2, rounds=40, replication=votes, **spec)
     with market.context.begin() as work:
         work.get_one(Job, market.job).deposited = rule.SHARE * 8 * PRICE
     for number in range(4):
         join(market, f"network {number}", reserved=PRICE)
-    newcomer = join(market, "its own")
-    market.gather(newcomer)
-    assert newcomer.address not in list_due(market)
-    market.lapse(seat_rules.compute_watched_s(DEADLINES["lease_s"]))
-    market.gather(newcomer)
-    assert newcomer.address in list_due(market)
+    return market, auditor
+
+
+def test_a_job_with_stakes_goes_on_behind_leavers_by_one_newcomer_each_twenty_leases(new_market: NewMarket) -> None:
+    """Four free wallets would stop it for good; what deposits find kept shrinks by one price each time."""
+    market, auditor = start_behind_leavers(new_market, stake=STAKES)
+    team = [join(market, f"its own {number}") for number in range(3)]
+    watched_s = seat_rules.compute_watched_s(DEADLINES["lease_s"])
+    for number in range(3):
+        market.gather(*team)
+        assert list_due(market) == []
+        if not number:
+            words = "newcomers without a deposit hold 4 of 8 reservations for newcomers: another one gets its own in "
+            command = f", one with a stake at once (gradmarket wallet stake {market.job} {16 * PRICE})"
+            assert words in market.why_waiting()
+            assert market.why_waiting().endswith(command)
+        market.lapse(watched_s)
+        auditor.work()
+        market.gather(*team)
+        assert len(reserve(market)) == 1
 
 
 @pytest.mark.parametrize("asking", [False, True])
@@ -306,8 +333,7 @@ def test_six_that_come_first_hold_no_more_than_half_of_the_money(new_market: New
 def test_a_newcomer_without_money_gets_the_command_of_a_deposit_where_the_job_takes_one(
     new_market: NewMarket, staked: bool
 ) -> None:
-    terms = {"validators": ["0x" + "11" * 20], "threshold": 1, "bond": str(PRICE)}
-    market, _ = open_proven(new_market, rounds=40, **({"stake": terms} if staked else {}))
+    market, _ = open_proven(new_market, rounds=40, **({"stake": STAKES} if staked else {}))
     allow_newcomers(market, 8)
     for number in range(4):
         join(market, f"network {number}", reserved=PRICE)

@@ -13,8 +13,9 @@
    sooner than (k + 2) / (2 m) where m are tried a round: nothing tells it from the k before its first answer. Within
    ten rounds are 10 tasks - 2 networks; a deposit passes any number. An identity gains one answer by it at most.
    The money for newcomers goes to no network that holds as much as is left (choose_funded). Half of it is kept from
-   those without a deposit: for deposits at once, for the others as rounds pass (count_open_prices) or, where the job
-   takes no deposits, once none passes. Whoever holds all of that half later puts PROOF prices at risk for each.
+   those without a deposit: for deposits at once, for the others as rounds pass (count_open_prices) or, once none
+   passes, one by one, and all where the job takes no deposits. Whoever holds all of that half later puts PROOF prices
+   at risk for each.
    Where proven ones would suffice, one that never delivered gets no seat while such a one of its network or owner left
    its own (find_pausing_place), unless it has a deposit. While any such place counts, a proven one takes over the seat
    of a worker later than its class (features.late.expected_s), and the first to answer is paid. So a flood of fresh
@@ -121,14 +122,15 @@ def order_newcomers(waiting: Iterable[Newcomer]) -> list[Newcomer]:
     return [known[party.worker] for party in newcomers.in_turn(one.party for one in ordered)]
 
 
-def count_open_prices(prices: int, held: int, number: int, rounds: int) -> int:
+def count_open_prices(prices: int, held: int, number: int, rounds: int, still: int = 0) -> int:
     """Returns how many further ones of the `prices` for newcomers those without a deposit may get in round `number`.
 
     `held` are those of such ones that earned nothing, whether these wait, work or are gone. They leave half of all to
     others in the first round and none in the last: money comes back with the job alone, but each round has newcomers of
-    its own. A round has places for fewer than half of the prices at once, so honest newcomers wait for none.
+    its own. A round has places for fewer than half of the prices at once, so honest newcomers wait for none. The
+    round is open for `still` times compute_watched_s: each opens one more, so that leavers stop no job for good.
     """
-    kept = prices * max(0, rounds - number) // (2 * rounds)
+    kept = max(0, prices * max(0, rounds - number) // (2 * rounds) - still)
     return max(0, prices - kept - held)
 
 
