@@ -63,22 +63,16 @@ def create_backup(data: Path, to: Path) -> BackupEntry:
     if not (data / DATABASE).is_file():
         raise BackupRefused(f"no {DATABASE} in {data}")
     _new_folder(to)
-    with (
-        TemporaryDirectory(prefix="backup-", dir=data) as links,
-        closing(sqlite3.connect(data / DATABASE, timeout=WAIT_S, isolation_level=None)) as reader,
-    ):
-        with closing(sqlite3.connect(data / DATABASE, timeout=WAIT_S, isolation_level=None)) as writer:
-            writer.execute("BEGIN IMMEDIATE")  # nobody else writes until it is closed
-            for path in _list_blob_files(data / BLOBS):
-                folder = Path(links) / path.parent.name
-                folder.mkdir(exist_ok=True)
-                with suppress(FileNotFoundError):  # dropped meanwhile: no row needs it any more
-                    os.link(path, folder / path.name)
-            reader.execute("BEGIN")
-            reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        with closing(sqlite3.connect(to / DATABASE)) as copy:
-            reader.backup(copy)
-        shutil.copytree(links, to / BLOBS)
+    with TemporaryDirectory(prefix="backup-", dir=data) as links:
+        with closing(sqlite3.connect(data / DATABASE, timeout=WAIT_S, isolation_level=None)) as reader:
+            with closing(sqlite3.connect(data / DATABASE, timeout=WAIT_S, isolation_level=None)) as writer:
+                writer.execute("BEGIN IMMEDIATE")  # nobody else writes until it is closed
+                _link_blob_files(data / BLOBS, Path(links))
+                reader.execute("BEGIN")
+                reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            with closing(sqlite3.connect(to / DATABASE)) as copy:
+                reader.backup(copy)
+        shutil.copytree(links, to / BLOBS)  # after the reader, which keeps SQLite's log from being emptied
     _copy_keys(data, to)
     local.copy_state(data / CHAIN, to / CHAIN)
     return check_backup(to)
@@ -138,6 +132,14 @@ def _new_folder(path: Path) -> None:
 def _list_blob_files(root: Path) -> Iterator[Path]:
     """Yields complete blobs; `incoming`, with unfinished uploads, is left out."""
     return (path for path in root.glob("[0-9a-f][0-9a-f]/*") if path.is_file())
+
+
+def _link_blob_files(root: Path, to: Path) -> None:
+    for path in _list_blob_files(root):
+        place = to / path.parent.name
+        place.mkdir(exist_ok=True)
+        with suppress(FileNotFoundError):  # dropped meanwhile: no row needs it any more
+            os.link(path, place / path.name)
 
 
 def _copy_keys(data: Path, to: Path) -> None:

@@ -202,6 +202,23 @@ def test_a_writer_waits_and_its_row_is_not_in_the_copy(data: Path, tmp_path: Pat
         assert copy.execute("SELECT number FROM rows").fetchall() == [(1,), (2,)]
 
 
+def test_while_blobs_are_copied_the_log_of_the_database_can_be_emptied(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blobs may take hours: a reader that stayed open would have the log grow as long."""
+    busy, copytree = list[int](), shutil.copytree
+
+    def copy_beside_a_writer(*folders: Any, **options: Any) -> Any:
+        with sqlite3.connect(data / "gradmarket.sqlite", isolation_level=None) as writer:
+            writer.execute("INSERT INTO rows VALUES (2)")
+            busy.append(writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+        return copytree(*folders, **options)
+
+    monkeypatch.setattr(shutil, "copytree", copy_beside_a_writer)
+    create_backup(data, tmp_path / "copy")
+    assert busy and not any(busy)
+
+
 def test_nothing_is_written_over(data: Path, tmp_path: Path) -> None:
     create_backup(data, tmp_path / "copy")
     with pytest.raises(BackupRefused, match="not empty"):

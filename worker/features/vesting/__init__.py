@@ -42,9 +42,9 @@ def list_locked_pay(settings: WorkerSettings, me: Address, warn: Callable[[str],
         mine = [one for one in accounts if one.domain == facts.domain and not one.closed]
         if not mine:
             continue
-        found, money = list[LockedPay](), TokenUnit.of(facts)
+        found = list[LockedPay]()
         try:
-            ledger = ledger_of(settings.node, facts)
+            ledger, money = ledger_of(settings.node, facts), TokenUnit.of(facts)
             for one in mine:
                 job, onchain = ledger.job(one.chain_job), ledger.account(one.chain_job, me)
                 locked = Units(onchain.unpaid - ledger.due(one.chain_job, me)) if onchain.unpaid else Units(0)
