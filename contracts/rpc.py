@@ -189,16 +189,7 @@ def call_views(web3: Web3, to: Address, data: Sequence[bytes], at: int) -> list[
             for calldata in data[len(results) : len(results) + most]
         ]
         try:
-            with node_errors():
-                answers = node.make_batch_request(asked) if most > 1 else [node.make_request(*asked[0])]
-                found = []
-                for answer in answers if isinstance(answers, list) else [answers]:
-                    if "error" in answer:
-                        raise _build_node_refusal(str(answer["error"]))
-                    found.append(bytes.fromhex(str(answer["result"]).removeprefix("0x")))
-            if len(found) != most:
-                raise NodeRefused(f"the node's answer is invalid ({len(found)} results of {most} calls)")
-            results += found
+            results += _call_batch(node, asked)
         except NodeRefused:
             if most == 1:
                 raise
@@ -206,6 +197,19 @@ def call_views(web3: Web3, to: Address, data: Sequence[bytes], at: int) -> list[
         else:
             node.taken = getattr(node, "taken", 0) + 1
             node.batch = size = size if node.taken % BATCHES else min(BATCH, 2 * size)
+    return results
+
+
+def _call_batch(node: Any, asked: Sequence[tuple[RPCEndpoint, Any]]) -> list[bytes]:
+    with node_errors():
+        answers = node.make_batch_request(asked) if len(asked) > 1 else [node.make_request(*asked[0])]
+        results = []
+        for answer in answers if isinstance(answers, list) else [answers]:
+            if "error" in answer:
+                raise _build_node_refusal(str(answer["error"]))
+            results.append(bytes.fromhex(str(answer["result"]).removeprefix("0x")))
+    if len(results) != len(asked):
+        raise NodeRefused(f"the node's answer is invalid ({len(results)} results of {len(asked)} calls)")
     return results
 
 

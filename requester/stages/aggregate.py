@@ -70,25 +70,29 @@ def run(context: Context, job_id: str) -> float | None:
         if not turn or not mine:
             return context.settings.sweep_s
         with faults.report_merge_failure(context, job_id):
-            closing = _close_for_merging(context, job_id)
-            if not isinstance(closing, ClosingRound):
-                return closing
-            mergers = (feature.merger for feature in features_of(context) if feature.merger is not None)
-            merger = next((one for one in mergers if one.takes(context, closing.inputs)), None)
-            merged = None if merger is None else merger.merge(context, job_id, closing.inputs)
-            if isinstance(merged, float):
-                return merged
-            if merged is None:
-                _merge_here(context, job_id, closing, shared=merger is not None)
-            else:
-                number = closing.inputs.number
-                closed = _close_round(context, job_id, closing, merged)
-                if closed is not None:
-                    blob_cleanup.drop_unneeded(context, job_id)
-                    if merged.memory is not None and (closed.over or snapshots.is_memory_due(context, job_id, number)):
-                        with record_span("snapshot"):
-                            snapshots.store_snapshot_of(context, job_id, number, closed.at, merged.memory)
-            return None
+            return _merge_next_round(context, job_id)
+
+
+def _merge_next_round(context: Context, job_id: str) -> float | None:
+    closing = _close_for_merging(context, job_id)
+    if not isinstance(closing, ClosingRound):
+        return closing
+    mergers = (feature.merger for feature in features_of(context) if feature.merger is not None)
+    merger = next((one for one in mergers if one.takes(context, closing.inputs)), None)
+    merged = None if merger is None else merger.merge(context, job_id, closing.inputs)
+    if isinstance(merged, float):
+        return merged
+    if merged is None:
+        _merge_here(context, job_id, closing, shared=merger is not None)
+    else:
+        number = closing.inputs.number
+        closed = _close_round(context, job_id, closing, merged)
+        if closed is not None:
+            blob_cleanup.drop_unneeded(context, job_id)
+            if merged.memory is not None and (closed.over or snapshots.is_memory_due(context, job_id, number)):
+                with record_span("snapshot"):
+                    snapshots.store_snapshot_of(context, job_id, number, closed.at, merged.memory)
+    return None
 
 
 @dataclass(frozen=True)

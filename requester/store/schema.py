@@ -17,12 +17,13 @@ def upgrade_schema(engine: Engine, revision: str = "head") -> None:
 
     Raises Refused, and changes nothing, where the database is of a revision that this release does not have.
     """
-    with engine.connect() as connection:  # alembic takes longer than to ask
-        versioned = inspect(connection).has_table("alembic_version")
-        there = connection.execute(text("SELECT version_num FROM alembic_version")).scalars() if versioned else ()
-        newest = list(there) == [find_newest_revision()]
-    if revision != "head" or not newest:
-        import_module("requester.store.revisions").run_revisions(engine, revision)
+    if revision == "head":
+        with engine.connect() as connection:  # alembic takes longer than to ask
+            versioned = inspect(connection).has_table("alembic_version")
+            there = connection.execute(text("SELECT version_num FROM alembic_version")).scalars() if versioned else ()
+            if list(there) == [find_newest_revision()]:
+                return
+    import_module("requester.store.revisions").run_revisions(engine, revision)
 
 
 def find_newest_revision() -> str:

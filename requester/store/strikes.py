@@ -32,6 +32,7 @@ class StrikeChange:
 
 def change_strikes(work: Work, changes: Sequence[StrikeChange], now: float, most: int) -> None:
     """Makes the changes, one after the other, under one lock; an operator that has `most` is suspended in the job."""
+    # locks the existing rows for this transaction, in the one common order
     named = {"jobs": {change.job_id for change in changes}, "operators": {change.operator for change in changes}}
     rows = {(row.job_id, row.operator): row for row in work.session.scalars(_NAMED, named)}
     for job_id, operator in sorted({change.key for change in changes if change.more} - rows.keys()):

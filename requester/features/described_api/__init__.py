@@ -27,16 +27,7 @@ def install_openapi(app: FastAPI) -> None:
         if app.openapi_schema is None:
             document = described()
             for operation in list_operations(document):
-                answers = operation["responses"]
-                for status, answer in OF_BODIES.items() if "requestBody" in operation else ():
-                    content = {"application/json": {"schema": PROBLEM}}
-                    answers.setdefault(str(status), {"description": answer["description"], "content": content})
-                for status, answer in answers.items():
-                    schema = answer.get("content", {}).get("application/json", {}).get("schema", {})
-                    name = str(schema.get("$ref", "")).rpartition("/")[2]
-                    if status >= "400" and name in ("ProblemDetails", *UNUSED):
-                        words = answer["description"].replace("Validation Error", "Unprocessable Content")
-                        answer |= {"content": {MEDIA_TYPE: {"schema": PROBLEM}}, "description": words}
+                _correct_operation(operation)
             for name in UNUSED:
                 document["components"]["schemas"].pop(name, None)
             describe_fields(document["components"]["schemas"])
@@ -55,6 +46,20 @@ def install_openapi(app: FastAPI) -> None:
 def list_operations(document: Json) -> Iterator[Json]:
     for path in document["paths"].values():
         yield from path.values()
+
+
+def _correct_operation(operation: Json) -> None:
+    answers = operation["responses"]
+    if "requestBody" in operation:
+        for status, answer in OF_BODIES.items():
+            response = {"description": answer["description"], "content": {"application/json": {"schema": PROBLEM}}}
+            answers.setdefault(str(status), response)
+    for status, answer in answers.items():
+        schema = answer.get("content", {}).get("application/json", {}).get("schema", {})
+        name = str(schema.get("$ref", "")).rpartition("/")[2]
+        if status >= "400" and name in ("ProblemDetails", *UNUSED):
+            answer["content"] = {MEDIA_TYPE: {"schema": PROBLEM}}
+            answer["description"] = answer["description"].replace("Validation Error", "Unprocessable Content")
 
 
 class DescribedApiFeature(Feature):

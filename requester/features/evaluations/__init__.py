@@ -73,8 +73,10 @@ def check_metrics(context: Context, publication: Publication, manifest: Manifest
     for field, name in named:
         if name in known:
             continue
-        place = "the document that measures it in model.metrics" if own else "it in evaluation.metrics"
-        remedy = f"name {place}" if metric_names.is_ready(name) else f"ready-made are {', '.join(metric_names.READY)}"
+        remedy = f"ready-made are {', '.join(metric_names.READY)}"
+        if metric_names.is_ready(name):
+            where = "the document that measures it in model.metrics" if own else "it in evaluation.metrics"
+            remedy = f"name {where}"
         raise JobRefused(field, f"nothing measures {name!r}; measured are {', '.join(known)}; {remedy}")
     if publication.metrics is None:
         return

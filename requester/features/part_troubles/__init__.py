@@ -76,7 +76,8 @@ def part_of(error: object) -> str | None:
         # the driver's code is of the database's state; SQLite has the same class for a statement that is wrong
         code = getattr(error.orig, "sqlite_errorcode", None)
         state = getattr(error.orig, "sqlstate", None) or "08"
-        if state[:2] in POSTGRES_OUT if code is None else code & 0xFF in SQLITE_OUT:
+        is_out = state[:2] in POSTGRES_OUT if code is None else code & 0xFF in SQLITE_OUT
+        if is_out:
             return DATABASE
     return BLOBS if isinstance(error, OSError) and error.errno in STORAGE else None
 

@@ -9,7 +9,7 @@ from gradmarket.market.features.late import expected_s
 from gradmarket.market.features.proven import seat_rules
 from gradmarket.market.features.proven.seat_rules import LeftPlace, Newcomer
 from gradmarket.market.rules import assignment
-from gradmarket.market.rules.assignment import Candidate, Idle, Mixable, Opening
+from gradmarket.market.rules.assignment import Candidate, Idle, Mixable, Opening, Party
 from gradmarket.market.rules.replication import BEST, STRANGER
 from gradmarket.market.rules.replication.proven import LAST, is_proven
 from gradmarket.market.terms import Address, Hash, Plan
@@ -193,14 +193,13 @@ class SeatPool(CandidatePool):
         secret, separation = Hash(self._job.secret), self._spec.separation
         crew: set[Address] = set()
         for parties in self._present.values():
-            present = (
-                one
-                for one in parties
-                if one.worker in seated
-                or not (
-                    one.worker in opening.tried
-                    or any(assignment.is_same_party(one, other, opening.separation) for other in opening.parties)
-                )
-            )
+            present = (one for one in parties if one.worker in seated or not _has_tried(one, opening))
             crew |= seat_rules.choose_crew(secret, present, task.round, tasks, votes, separation)
         return frozenset(crew)
+
+
+def _has_tried(party: Party, opening: Opening) -> bool:
+    others = opening.parties
+    return party.worker in opening.tried or any(
+        assignment.is_same_party(party, other, opening.separation) for other in others
+    )
