@@ -12,6 +12,7 @@ from gradmarket.market.terms import Address
 from tests.onchain import HOUR, NewKey
 from tests.worker.test_refused_payments import RedeemingWallet, warp
 from worker.features import vesting
+from worker.money import known_chains
 from worker.money.chain_view import ChainView
 from worker.settings import WorkerSettings
 
@@ -43,7 +44,7 @@ def test_a_chain_whose_token_cannot_be_written_is_a_warning_beside_the_others(
 ) -> None:
     facts = SimpleNamespace(domain="a domain", chain_id=7, decimals=300, symbol="GRAD")
     account = SimpleNamespace(domain="a domain", closed=False)
-    monkeypatch.setattr(vesting.known_chains, "list_known_chains", lambda _folder: [facts])
+    monkeypatch.setattr(known_chains, "list_known_chains", lambda _folder: [facts])
     monkeypatch.setattr(vesting, "open_account_store", lambda *_: SimpleNamespace(accounts=[account]))
     monkeypatch.setattr(vesting, "ledger_of", lambda *_: SimpleNamespace())
     warned = list[str]()
