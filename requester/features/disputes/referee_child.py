@@ -93,5 +93,7 @@ def open_referee_course(
             batch = {name: np.zeros(shape, dtype) for name, (shape, dtype) in manifest.batch(len(rows)).items()}
         else:
             batch = {name: np.ascontiguousarray(array[rows]) for name, array in arrays.items()}
+        has_rows = arrays is not None
+        del arrays  # a whole partition: the course needs its own rows alone
         inputs = TaskInputs(rows, state, batch, offer.seed, spec.step_in(offer.round), spec.uplink.codec)
-        yield RefereeCourse(TracedCourse(runner, inputs), has_rows=arrays is not None)
+        yield RefereeCourse(TracedCourse(runner, inputs), has_rows)
