@@ -103,8 +103,7 @@ TokenOption = Annotated[
 SinceOption = Annotated[int | None, typer.Option("--since", help="Look for markets from this block on.")]
 PayoutOption = Annotated[str | None, typer.Option("--payout", help="Where earnings go, if not to the worker itself.")]
 ConsentOption = Annotated[
-    list[Path] | None,
-    typer.Option("--consent", exists=True, dir_okay=False, help="File of the payout key's consent; may be repeated."),
+    list[Path] | None, typer.Option("--consent", help="File of the payout key's consent; may be repeated.")
 ]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", help="Threads of a step; part of the class.")]
 MemoryOption = Annotated[int | None, typer.Option("--max-memory", help="Bytes that a step may take.")]

@@ -271,12 +271,6 @@ def test_a_command_interrupted_before_it_begins_ends_with_one_line(monkeypatch: 
     assert (done.exit_code, done.stderr) == (INTERRUPTED, "Interrupted.\n")
 
 
-def test_a_consent_that_is_missing_makes_no_wallet(place: Path) -> None:
-    done = CliRunner().invoke(app, ["worker", "run", "--market", DEAD, "--consent", "none.json"])
-    assert done.stderr.startswith("error: Invalid value for '--consent': file 'none.json' does not exist.\n")
-    assert "wallet was made" not in done.output
-
-
 def test_a_passphrase_file_that_is_missing_asks_for_another(place: Path) -> None:
     done = CliRunner().invoke(app, ["wallet", "show", "--passphrase-file", "none"])
     assert done.stderr.splitlines()[1] == "fix: name a file that you may read, whose first line is the passphrase"
