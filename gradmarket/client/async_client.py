@@ -142,6 +142,7 @@ class AsyncServiceTransport:
 
     @property
     def tries(self) -> int:
+        """Returns the tries of a short request between uploads: one until the service has answered anything."""
         return TRIES if self._trusted else 1
 
     async def ask(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
