@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Final
 
 from graphdoc.runner.forking import MESSAGE_LIMIT
@@ -73,7 +73,8 @@ class WarmProcess:
     def __init__(self, environment: _Environment) -> None:
         self.owner, self.environment = os.getpid(), environment
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        with theirs, ExitStack() as failed:
+            failed.callback(self.close)
             self._process = subprocess.Popen(
                 [*COMMAND, str(theirs.fileno()), str(os.getpid())],
                 env=dict(environment),
@@ -85,6 +86,7 @@ class WarmProcess:
                 start_new_session=True,
                 umask=UMASK,
             )
+            failed.pop_all()
 
     @property
     def pid(self) -> int:
@@ -108,10 +110,10 @@ class WarmProcess:
                 return forked
             return None
         except TimeoutError:
-            self._control.close()
+            self.close()
             raise FrameTimeout from None
         except OSError:
-            self._control.close()
+            self.close()
             raise
         finally:
             os.close(status)
@@ -125,9 +127,13 @@ class WarmProcess:
     def has_ended(self) -> bool:
         return self._process.poll() is not None
 
+    def close(self) -> None:
+        """Makes no more requests; the process ends with the last of its children."""
+        self._control.close()
+
     def end(self) -> None:
         """Ends the process, and its children."""
-        self._control.close()
+        self.close()
         self._process.kill()
         self._process.wait()
 
@@ -154,7 +160,9 @@ def fork_child(
     with _lock:
         for _ in range(ATTEMPTS):
             with suppress(OSError):
-                _running[:] = [one for one in _own_processes() if not one.has_ended()]
+                for dropped in [one for one in _running if one.owner != os.getpid() or one.has_ended()]:
+                    _running.remove(dropped)
+                    dropped.close()
                 warm = next((one for one in _running if one.environment == wanted and one.answers()), None)
                 if warm is None:
                     warm = WarmProcess(wanted)
