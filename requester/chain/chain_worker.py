@@ -155,6 +155,8 @@ class ChainWorker:
         chain = self._chain
         chain.ledger.verify()
         chain.correction.mark_forgotten_transactions(chain)
+        if self._looked is None:
+            self._looked = chain.ledger.height()
         with chain.reading() as reader:
             ids = [job.id for job in with_money(reader)]
         for job_id in ids:
@@ -165,7 +167,7 @@ class ChainWorker:
     def _run_parts(self) -> bool:
         chain = self._chain
         moved = chain.correction.mark_forgotten_transactions(chain)
-        moved |= self._record_outcomes()
+        moved |= bool(sender.record_known_outcomes(chain))
         dear: GasTooDear | None = None
         for part in (
             funding.open_jobs,
@@ -180,22 +182,18 @@ class ChainWorker:
                 moved |= part(chain)
             except GasTooDear as error:
                 dear = error  # transactions sent already go on
-        moved = self._record_outcomes() or self._copy_worker_changes() or moved
+        moved = bool(sender.record_known_outcomes(chain)) or self._copy_worker_changes() or moved
         if dear is not None:
             raise dear
         return moved
 
-    def _record_outcomes(self) -> bool:
-        touched = sender.record_known_outcomes(self._chain)
-        for job_id in touched - {""}:
-            mirror.copy_job_from_chain(self._chain, job_id)
-        return bool(touched)
-
     def _copy_worker_changes(self) -> bool:
         """Copies the changes that workers made on-chain since the last look; returns whether anything was copied."""
         last = self._chain.ledger.block().number
-        first, self._looked = (last if self._looked is None else self._looked) + 1, last
-        return first <= last and mirror.copy_changed_accounts(self._chain, first, last)
+        first = (last if self._looked is None else self._looked) + 1
+        copied = first <= last and mirror.copy_changed_accounts(self._chain, first, last)
+        self._looked = last
+        return copied
 
     def _record_foreign_chain(self, error: ForeignChain) -> None:
         self._connected = False

@@ -19,7 +19,7 @@ from sqlalchemy import bindparam, delete, func, select
 
 from contracts.calls import Call
 from contracts.gas_price import GasPrice, compute_raised_fees
-from contracts.transaction_types import Fees, Unknown
+from contracts.transaction_types import Fees, Outcome, Unknown
 from contracts.transactions import (
     estimate_gas_limit,
     fetch_fees,
@@ -31,7 +31,7 @@ from contracts.transactions import (
 )
 from gradmarket.market.terms import Address
 from gradmarket.network.chain_errors import GasTooDear, NodeRefused
-from requester.chain import outcomes
+from requester.chain import mirror, outcomes
 from requester.chain.chain_context import UNDER_WAY, ChainContext, TransactionKind, TransactionState
 from requester.store.tables import Transaction
 from requester.store.work import RowReader, Work
@@ -149,9 +149,27 @@ def send_pending_transactions(chain: ChainContext) -> bool:
 
 
 def record_known_outcomes(chain: ChainContext) -> set[str]:
-    """Records every outcome that is known by now; returns the jobs that were touched ("" for none in particular)."""
+    """Records every outcome that is known by now; returns the jobs that were touched ("" for none in particular).
+
+    Copies a job's figures first: where that fails the outcome stays unknown, so that nothing is paid in again by
+    figures from before it. Those of an opening are copied once the job has its number.
+    """
+    found = _find_known_outcomes(chain)
+    opened = [row.job_id for row, _, _ in found if row.kind == TransactionKind.OPEN and row.job_id is not None]
+    for job_id in {row.job_id for row, _, _ in found if row.job_id is not None}.difference(opened):
+        mirror.copy_job_from_chain(chain, job_id)
+    for row, result, hash_ in found:
+        with chain.begin() as work:
+            outcomes.record_outcome(work, chain.ledger, row.id, result, hash_, chain.clock())
+    for job_id in opened:
+        mirror.copy_job_from_chain(chain, job_id)
+    return {row.job_id or "" for row, _, _ in found}
+
+
+def _find_known_outcomes(chain: ChainContext) -> list[tuple[Transaction, Outcome, str]]:
+    """Returns the pending rows whose outcomes are known by now, with these and the hashes of their attempts."""
     consumed = chain.ledger.nonce(chain.sender)
-    touched = set[str]()
+    found = list[tuple[Transaction, Outcome, str]]()
     for row in _open_rows(chain):
         if row.nonce >= consumed:
             continue
@@ -167,10 +185,8 @@ def record_known_outcomes(chain: ChainContext) -> set[str]:
             known = any(not isinstance(outcome, Unknown) for outcome in unconfirmed)
             if known or chain.clock() - row.created_at < chain.policy.lost_after_s:
                 continue
-        with chain.begin() as work:
-            outcomes.record_outcome(work, chain.ledger, row.id, result, hash_, chain.clock())
-        touched.add(row.job_id or "")
-    return touched
+        found.append((row, result, hash_))
+    return found
 
 
 def _store_signed_transaction(

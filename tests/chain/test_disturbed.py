@@ -18,11 +18,11 @@ from web3.types import RPCEndpoint, RPCResponse
 from contracts import claims
 from contracts.deployment import deploy_market
 from contracts.ledger import Ledger
-from contracts.local import LocalChain
+from contracts.local import LocalChain, fund_gas
 from contracts.rpc import call_json_rpc
 from contracts.transactions import require_receipt
-from gradmarket.market.terms import Address
-from requester.store.tables import Transaction
+from gradmarket.market.terms import Address, Units
+from requester.store.tables import Transaction, Worker
 from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
 from tests.lanes import FULL, leave_to_full
@@ -168,6 +168,57 @@ def test_a_node_behind_answers(
     chain_fixture.restart(ahead)
     settled_once(chain_fixture, job_id, worker, 7)
     assert ahead.job(chain_fixture.job(job_id).chain_job or 0).batches == 1
+
+
+# --- a node that shows no logs ----------------------------------------------------------------------------------------
+
+
+class SilentProvider(HTTPProvider):
+    """A node that lacks the newest block's logs while `lacks`."""
+
+    lacks = False
+
+    def make_request(self, method: RPCEndpoint, params: Any) -> RPCResponse:
+        if self.lacks and method == "eth_getLogs":
+            refusal = {"code": -32000, "message": "block range extends beyond current head block"}
+            return {"jsonrpc": "2.0", "id": 1, "error": refusal}  # type: ignore[typeddict-item]
+        return super().make_request(method, params)
+
+
+def test_a_deposit_whose_figures_the_node_does_not_show_is_not_made_again(
+    chain_fixture: ChainFixture, ledger: Ledger
+) -> None:
+    job_id, node = chain_fixture.running_job(), SilentProvider(url_of(ledger), exception_retry_configuration=None)
+    chain_fixture.restart(through(ledger, node))
+    chain_fixture.settle_down()
+    chain_fixture.set_job(job_id, budget=2 * BUDGET)
+    node.lacks = True
+    for _ in range(3):
+        chain_fixture.chain_worker.step()
+    node.lacks = False
+    chain_fixture.settle_down()
+    assert ledger.job(chain_fixture.job(job_id).chain_job or 0).deposited == 2 * BUDGET
+    assert list_chain_differences(chain_fixture.chain, job_id) == []
+
+
+def test_a_release_that_the_node_does_not_show_at_once_is_copied_later(
+    chain_fixture: ChainFixture, ledger: Ledger, new_key: NewKey
+) -> None:
+    key = new_key()
+    job_id, node = chain_fixture.running_job(), SilentProvider(url_of(ledger), exception_retry_configuration=None)
+    worker = chain_fixture.joins(job_id, key)
+    chain_fixture.restart(through(ledger, node))
+    chain_fixture.settle_down()
+    assert chain_fixture.account(job_id, worker).reserved == PRICE
+    fund_gas(ledger.web3, worker, 10**18)
+    require_receipt(claims.release(ledger, key, chain_fixture.job(job_id).chain_job or 0, Units(0)))
+    with chain_fixture.chain.begin() as work:
+        work.get_one(Worker, worker).asking_until = 0.0
+    node.lacks = True
+    chain_fixture.chain_worker.step()
+    node.lacks = False
+    chain_fixture.settle_down()
+    assert chain_fixture.account(job_id, worker).reserved == 0
 
 
 # --- an empty escrow -------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from gradmarket.market.errors import Conflict
 from gradmarket.market.messages import LogHead
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, BatchState, Units
-from requester.chain import escrow, sender, settlement_batches
+from requester.chain import escrow, mirror, sender, settlement_batches
 from requester.chain.chain_context import ChainPolicy
 from requester.chain.escrow import that_fit
 from requester.features import reconcile
@@ -140,12 +140,13 @@ def test_killed_after_sending_before_the_outcome_is_written(chain_fixture: Chain
 
 
 @FULL
-def test_killed_before_the_accounts_are_copied(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+def test_killed_between_the_copy_of_the_accounts_and_the_outcome(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, worker = busy(chain_fixture, new_key)
     settlement_batches.settle_due_batches(chain_fixture.chain)
     sender.send_pending_transactions(chain_fixture.chain)
-    sender.record_known_outcomes(chain_fixture.chain)
-    assert chain_fixture.account(job_id, worker).settled == 0
+    mirror.copy_job_from_chain(chain_fixture.chain, job_id)
+    assert chain_fixture.account(job_id, worker).settled == 70
+    assert [batch.state for batch in chain_fixture.all(Batch)] == [BatchState.SENT]
     chain_fixture.restart()
     check(chain_fixture, job_id, worker, 7)
     assert chain_fixture.account(job_id, worker).settled == 70
