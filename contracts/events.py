@@ -155,9 +155,10 @@ def vest_burns(ledger: Ledger, job: int, worker: Address) -> list[VestBurn]:
 
 
 @node_errors()
-def all_refunded(ledger: Ledger, job: int, first: int | None = None) -> Units:
-    """Returns the sum of the job's refunds so far; `first` is a block before which there was none."""
-    return Units(sum(args["amount"] for args in _fetch_event_arguments(ledger, "Refunded", {"jobId": job}, first)))
+def all_refunded(ledger: Ledger, job: int, first: int | None = None, last: int | None = None) -> Units:
+    """Returns the sum of the job's refunds up to block `last`; `first` is a block before which there was none."""
+    logs = _fetch_event_arguments(ledger, "Refunded", {"jobId": job}, first, last)
+    return Units(sum(args["amount"] for args in logs))
 
 
 @node_errors()

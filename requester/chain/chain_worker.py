@@ -5,10 +5,17 @@ from dataclasses import replace
 from typing import Final
 
 import structlog
-from sqlalchemy import exists, or_, select
+from sqlalchemy import exists, func, or_, select
 
 from gradmarket.market.terms import Address, JobState, TaskState, Units
-from gradmarket.network.chain_errors import ChainUnreachable, ForeignChain, GasTooDear, LocalChainFailed, NodeRefused
+from gradmarket.network.chain_errors import (
+    ChainUnreachable,
+    ContractRefused,
+    ForeignChain,
+    GasTooDear,
+    LocalChainFailed,
+    NodeRefused,
+)
 from requester.chain import funding, mirror, reservations, sender, settlement_batches
 from requester.chain.chain_context import UNBATCHED, UNDER_WAY, ChainContext, ToSign, with_money
 from requester.store import leader_leases, tasks
@@ -96,7 +103,7 @@ class ChainWorker:
             return self._revive_chain()
         except GasTooDear as error:
             self.trouble = error.detail
-        except NodeRefused as error:
+        except (NodeRefused, ContractRefused) as error:  # the latter by a node that lacks a job's opening
             self.trouble = str(error)
         except ForeignChain as error:
             self._record_foreign_chain(error)
@@ -159,15 +166,16 @@ class ChainWorker:
             self._looked = chain.ledger.height()
         with chain.reading() as reader:
             ids = [job.id for job in with_money(reader)]
+            newest = max(self._looked, reader.session.scalar(select(func.max(Transaction.block))) or 0)
         for job_id in ids:
             chain.correction.correct_batches(chain, job_id)
-            mirror.copy_job_from_chain(chain, job_id)
+            mirror.copy_job_from_chain(chain, job_id, newest)
         self._connected = True
 
     def _run_parts(self) -> bool:
         chain = self._chain
         moved = chain.correction.mark_forgotten_transactions(chain)
-        moved |= bool(sender.record_known_outcomes(chain))
+        moved |= bool(sender.record_known_outcomes(chain, self._looked or 0))
         dear: GasTooDear | None = None
         for part in (
             funding.open_jobs,
@@ -182,7 +190,7 @@ class ChainWorker:
                 moved |= part(chain)
             except GasTooDear as error:
                 dear = error  # transactions sent already go on
-        moved = bool(sender.record_known_outcomes(chain)) or self._copy_worker_changes() or moved
+        moved = bool(sender.record_known_outcomes(chain, self._looked or 0)) or self._copy_worker_changes() or moved
         if dear is not None:
             raise dear
         return moved

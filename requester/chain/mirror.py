@@ -8,6 +8,7 @@ from sqlalchemy import Select, select
 
 from contracts import events
 from contracts.ledger import AccountOnChain
+from contracts.rpc import LOCAL_CHAIN_IDS
 from gradmarket.market.terms import Address, Amount, Units
 from requester.chain.chain_context import ChainContext, opened_in
 from requester.store.accounts import accounts_of
@@ -16,6 +17,9 @@ from requester.store.earned_rows import load_or_create_account
 from requester.store.locks import lock_row
 from requester.store.tables import Account, Job, Worker
 from requester.store.work import RowReader, Work, listeners_of
+
+KEPT_BLOCKS: Final = 64
+"""Newest blocks whose figures every node keeps: go-ethereum keeps 128."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +30,12 @@ class ChainFigures:
     at_risk: Units
 
 
-def copy_job_from_chain(chain: ChainContext, job_id: str) -> None:
-    """Copies the job's deposits, refunds and all of its accounts, and those of stakes that it has not seen."""
+def copy_job_from_chain(chain: ChainContext, job_id: str, block: int) -> None:
+    """Copies the job's deposits, refunds and all of its accounts, and those of stakes that it has not seen.
+
+    The figures are those of `_choose_block`. Raises NodeRefused where the node lacks it.
+    """
+    at = _choose_block(chain, block)
     with chain.reading() as reader:
         row = reader.get_one(Job, job_id)
         chain_job = row.chain_job
@@ -35,12 +43,12 @@ def copy_job_from_chain(chain: ChainContext, job_id: str) -> None:
         first = opened_in(reader, job_id)
     if chain_job is None:
         return
-    now, refunded = chain.ledger.job(chain_job), events.all_refunded(chain.ledger, chain_job, first)
+    now, refunded = chain.ledger.job(chain_job, at), events.all_refunded(chain.ledger, chain_job, first, at)
     if now.slash_window:
         joined = events.joined_workers(chain.ledger, chain_job, Amount(row.price * int(row.unit)), first)
         with chain.reading() as reader:
             workers |= _list_registered_workers(reader, joined)
-    accounts = {worker: _fetch_chain_figures(chain, row, worker) for worker in workers}
+    accounts = {worker: _fetch_chain_figures(chain, row, worker, at) for worker in workers}
     with chain.begin() as work:
         job = lock_row(work, Job, job_id)
         before = min(job.deposited, job.budget)
@@ -52,15 +60,28 @@ def copy_job_from_chain(chain: ChainContext, job_id: str) -> None:
         _copy_accounts(work, job_id, accounts)
 
 
-def copy_accounts_from_chain(chain: ChainContext, of: Job, named: Iterable[Address]) -> None:
+def copy_accounts_from_chain(chain: ChainContext, of: Job, named: Iterable[Address], block: int) -> None:
     """Copies these accounts only."""
-    accounts = {worker: _fetch_chain_figures(chain, of, worker) for worker in named}
+    at = _choose_block(chain, block)
+    accounts = {worker: _fetch_chain_figures(chain, of, worker, at) for worker in named}
     with chain.begin() as work:
         _copy_accounts(work, of.id, accounts)
 
 
-def _fetch_chain_figures(chain: ChainContext, of: Job, worker: Address) -> ChainFigures:
-    account = chain.ledger.account(of.chain_job or 0, worker)
+def _choose_block(chain: ChainContext, block: int) -> int | None:
+    """Returns the block whose figures count: this one, since of several nodes behind one address some lack the newest,
+    or the newest where its figures may be gone.
+
+    None, for the newest, on a local chain: that is one node, which keeps no other's.
+    """
+    if chain.ledger.deployment.chain_id in LOCAL_CHAIN_IDS:
+        return None
+    newest = chain.ledger.height()
+    return block if newest - block < KEPT_BLOCKS else newest
+
+
+def _fetch_chain_figures(chain: ChainContext, of: Job, worker: Address, at: int | None) -> ChainFigures:
+    account = chain.ledger.account(of.chain_job or 0, worker, at)
     return ChainFigures(account, chain.measure_stake(chain, of, worker))
 
 
@@ -74,7 +95,7 @@ def copy_changed_accounts(chain: ChainContext, first: int, last: int) -> bool:
     with chain.reading() as reader:
         funded = reader.session.scalars(select(Job.id).where(Job.chain_job.in_(chain_jobs))).all()
     for job_id in funded:
-        copy_job_from_chain(chain, job_id)
+        copy_job_from_chain(chain, job_id, last)
     touched = events.accounts_touched(chain.ledger, first, last)
     with chain.reading() as reader:
         ours = reader.session.scalars(
@@ -84,7 +105,7 @@ def copy_changed_accounts(chain: ChainContext, first: int, last: int) -> bool:
         registered = _list_registered_workers(reader, {worker for _, worker in touched})
     for row in ours:
         mine = [worker for chain_job, worker in touched if chain_job == row.chain_job and worker in registered]
-        copy_accounts_from_chain(chain, row, mine)
+        copy_accounts_from_chain(chain, row, mine, last)
     return bool(ours or funded)
 
 

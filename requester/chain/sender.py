@@ -120,6 +120,8 @@ def send_pending_transactions(chain: ChainContext) -> bool:
         quoted = Quote(Call(chain.sender, b""), FILL_GAS, fees, consumed)
         with chain.begin() as work:
             work.session.execute(delete(Transaction).where(*same, Transaction.state == TransactionState.LOST))
+            if work.session.scalar(select(Transaction.id).where(*same)) is not None:
+                return False  # a node that lags behind the outcome of that nonce
             filling = _store_signed_transaction(chain, work, quoted, TransactionKind.FILL, None, consumed)
         waiting.insert(0, filling)
     due = [
@@ -148,21 +150,22 @@ def send_pending_transactions(chain: ChainContext) -> bool:
     return bool(due)
 
 
-def record_known_outcomes(chain: ChainContext) -> set[str]:
+def record_known_outcomes(chain: ChainContext, looked: int = 0) -> set[str]:
     """Records every outcome that is known by now; returns the jobs that were touched ("" for none in particular).
 
     Copies a job's figures first: where that fails the outcome stays unknown, so that nothing is paid in again by
-    figures from before it. Those of an opening are copied once the job has its number.
+    figures from before it, or before block `looked`. Those of an opening are copied once the job has its number.
     """
     found = _find_known_outcomes(chain)
+    at = max([looked, *(result.receipt.block for _, result, _ in found if not isinstance(result, Unknown))])
     opened = [row.job_id for row, _, _ in found if row.kind == TransactionKind.OPEN and row.job_id is not None]
     for job_id in {row.job_id for row, _, _ in found if row.job_id is not None}.difference(opened):
-        mirror.copy_job_from_chain(chain, job_id)
+        mirror.copy_job_from_chain(chain, job_id, at)
     for row, result, hash_ in found:
         with chain.begin() as work:
             outcomes.record_outcome(work, chain.ledger, row.id, result, hash_, chain.clock())
     for job_id in opened:
-        mirror.copy_job_from_chain(chain, job_id)
+        mirror.copy_job_from_chain(chain, job_id, at)
     return {row.job_id or "" for row, _, _ in found}
 
 

@@ -4,6 +4,7 @@ Deaths at each step are in test_killed_anywhere and test_outbox; stuck and repla
 empty purse in test_sender; a chain that is restarted, new or gone back in test_reconcile.
 """
 
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import cycle
@@ -22,6 +23,7 @@ from contracts.local import LocalChain, fund_gas
 from contracts.rpc import call_json_rpc
 from contracts.transactions import require_receipt
 from gradmarket.market.terms import Address, Units
+from requester.chain import mirror
 from requester.store.tables import Transaction, Worker
 from tests.chain.chain_differences import list_chain_differences
 from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
@@ -168,6 +170,63 @@ def test_a_node_behind_answers(
     chain_fixture.restart(ahead)
     settled_once(chain_fixture, job_id, worker, 7)
     assert ahead.job(chain_fixture.job(job_id).chain_job or 0).batches == 1
+
+
+class LaggingProvider(HTTPProvider):
+    """Of the nodes behind one address every third to answer, by chance, lacks the newest block."""
+
+    def __init__(self, url: str, seed: int) -> None:
+        super().__init__(url, exception_retry_configuration=None)
+        self.dice, self.behind = random.Random(seed), True
+
+    def make_request(self, method: RPCEndpoint, params: Any) -> RPCResponse:
+        asked = list(params)
+        if self.behind and method in BY_BLOCK and self.dice.random() < 1 / 3:
+            newest = int(super().make_request(RPCEndpoint("eth_blockNumber"), [])["result"], 16) - 1
+            if method == "eth_blockNumber":
+                return {"jsonrpc": "2.0", "id": 1, "result": hex(newest)}
+            at = asked[BY_BLOCK[method]]
+            if at == "latest":
+                asked[BY_BLOCK[method]] = hex(newest)
+            elif at.startswith("0x") and int(at, 16) > newest:
+                refusal = {"code": -32000, "message": "header not found"}
+                return {"jsonrpc": "2.0", "id": 1, "error": refusal}  # type: ignore[typeddict-item]
+        return super().make_request(method, asked)
+
+
+BY_BLOCK = {"eth_call": 1, "eth_getTransactionCount": 1, "eth_getBlockByNumber": 0, "eth_blockNumber": -1}
+"""Place of the block among the parameters."""
+
+
+@FULL
+@pytest.mark.parametrize("seed", [0, 3])
+def test_old_figures_have_nothing_deposited_or_reserved_twice(
+    historic: Ledger, till_on: TillOn, new_key: NewKey, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(mirror, "LOCAL_CHAIN_IDS", frozenset())
+    chain_fixture, node = till_on(historic), LaggingProvider(url_of(historic), seed)
+    chain_fixture.restart(through(historic, node))
+
+    def step() -> None:
+        for _ in range(12):
+            chain_fixture.chain_worker.step()
+            chain_fixture.clock.now += chain_fixture.policy.settle_every_s
+
+    job_id = chain_fixture.new_job()
+    step()
+    worker = chain_fixture.joins(job_id, new_key())
+    step()
+    chain_fixture.set_job(job_id, budget=2 * BUDGET)
+    step()
+    chain_fixture.mark_asking(worker)
+    chain_fixture.earns(job_id, worker, 3)
+    step()
+    node.behind = False
+    step()
+    chain_job = chain_fixture.job(job_id).chain_job or 0
+    assert historic.job(chain_job).deposited == 2 * BUDGET
+    account = historic.account(chain_job, worker)
+    assert (account.reserved, account.settled) == (4 * PRICE, 3 * PRICE)
 
 
 # --- a node that shows no logs ----------------------------------------------------------------------------------------

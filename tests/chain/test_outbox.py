@@ -144,7 +144,7 @@ def test_killed_between_the_copy_of_the_accounts_and_the_outcome(chain_fixture: 
     job_id, worker = busy(chain_fixture, new_key)
     settlement_batches.settle_due_batches(chain_fixture.chain)
     sender.send_pending_transactions(chain_fixture.chain)
-    mirror.copy_job_from_chain(chain_fixture.chain, job_id)
+    mirror.copy_job_from_chain(chain_fixture.chain, job_id, chain_fixture.ledger.height())
     assert chain_fixture.account(job_id, worker).settled == 70
     assert [batch.state for batch in chain_fixture.all(Batch)] == [BatchState.SENT]
     chain_fixture.restart()

@@ -90,7 +90,7 @@ def test_a_stake_of_a_price_opens_the_account_of_a_worker_for_which_nothing_is_r
     chain_fixture.settle_down()
     if not signed_in:
         sign_in(chain_fixture, address)
-        mirror.copy_job_from_chain(chain_fixture.chain, job_id)
+        mirror.copy_job_from_chain(chain_fixture.chain, job_id, chain_fixture.ledger.height())
     with chain_fixture.chain.reading() as reader:
         row = reader.get(Account, (job_id, address))
     assert (row and row.at_risk) == (AT_RISK if at_risk >= PRICE else None)

@@ -78,7 +78,7 @@ def end_case(chain: ChainContext, job: Job, row: Accusation, case: OnChainCase) 
     if (back := Amount(mine.amount - mine.exposed)) > 0:
         post_transaction(chain, None, TransactionKind.UNSTAKE, calls.unstake(chain.market, back))
     store_case_state(chain, row, ENDS[ended.name], case)
-    mirror.copy_accounts_from_chain(chain, job, [row.worker])
+    mirror.copy_accounts_from_chain(chain, job, [row.worker], chain.ledger.height())
     return True
 
 
