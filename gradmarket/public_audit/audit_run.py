@@ -171,7 +171,7 @@ def open_job(plan: AuditPlan, progress: Progress) -> Iterator[OpenedJob]:
         ledger = connect_to_deployment(node, facts)
         listed = records.job(JobId(plan.job))
         of_place = _name_folder(plan, place, plan.job)  # the evidence of a mirror is none of its market
-        record = JobSource(records, ledger, listed.id, of_place, progress).fetch()
+        record = JobSource(records, ledger, JobId(plan.job), of_place, progress).fetch()
         yield OpenedJob(place, node, facts, listed, record, folder, fetcher, records, tuple(mirrors.troubles))
 
 

@@ -4,7 +4,7 @@ Evidence that nothing can change any more is kept in the audit's folder: an audi
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ from gradmarket.market.job_parts import Continued, Deadlines
 from gradmarket.market.terms import TASK_OVER, Address, Hash, JobId, JobState, Units, blob_digest
 from gradmarket.market.wire.evidence import PublishedEvidence, PublishedPayment, PublishedRound, PublishedTask
 from gradmarket.public_audit.job_proof import BatchOnChain, EarlierJob, JobLog, JobRecord
-from worker import durable
+from worker import Untrusted, durable
 
 ENDED: Final = frozenset({JobState.FINISHED, JobState.CANCELLED, JobState.FAILED})
 TRIES: Final = 5
@@ -76,29 +76,29 @@ class JobSource:
         if view.chain_job is None or view.publication is None:
             remedy = "audit a job that was funded; if it was, update gradmarket: the job may have newer fields"
             raise NotFound(f"job {self.job} has no publication that this version can read", remedy)
+        if view.publication.job != self.job:
+            raise Untrusted(f"the market shows job {view.publication.job} in place of job {self.job}")
         opened = events.opened_job(self.ledger, view.chain_job)
         if view.state not in ENDED:
             remedy = "come again when it has ended: its answers are published then"
             running = UnendedJob(view.state, view.publication.spec.deadlines, opened.claim_until)
             overdue = describe_overdue(running, list(self.market.rounds(self.job)), self.ledger.block().time)
             raise Refused("; ".join(filter(None, (f"job {self.job} is {view.state}", overdue))), remedy)
-        tasks = list(self.market.tasks(self.job))
-        payments, batches = self._fetch_money(opened.job)
         paid = Counter[Address]()
         for one in events.all_paid(self.ledger, opened.job):
             paid[one.worker or NOBODY] += one.amount
-        groups = (group for batch in batches.values() for group in log_heads.list_payments(batch.groups))
-        workers = {group.worker for group in groups} | set(paid)
+        payments, batches, settled = self._fetch_money(opened.job, paid)
+        tasks, evidence = self._fetch_tasks()
         return JobRecord(
             domain=self.ledger.domain(),
             opened=opened,
             publication=view.publication,
             rounds=list(self.market.rounds(self.job)),
             tasks=tasks,
-            evidence=self._fetch_evidence(tasks),
+            evidence=evidence,
             payments=payments,
             batches=batches,
-            settled=self._fetch_settled(opened.job, workers | {item.worker for item in payments}),
+            settled=settled,
             paid={worker: Units(units) for worker, units in paid.items()},
             state=view.state,
             log=self._fetch_log(self.job, opened.job),
@@ -120,20 +120,36 @@ class JobSource:
             return str(error)
 
     def _fetch_log(self, job: JobId, chain_job: int) -> JobLog:
-        """Returns the leaves up to the signed head, and the heads that the batches carry."""
-        head, carried = self.market.log(job), log_heads.fetch_heads(self.ledger, chain_job)
+        """Returns the leaves up to the signed head, and the heads that the batches carried before it was read."""
+        carried, head = log_heads.fetch_heads(self.ledger, chain_job), self.market.log(job)
         leaves = () if head is None else tuple(self.market.leaves(job, head.size))
         return JobLog(leaves, head, carried)
 
-    def _fetch_money(self, chain_job: int) -> tuple[list[PublishedPayment], dict[int, BatchOnChain]]:
-        """Returns payments and batches of one moment: they are read again where a batch was made between."""
+    def _fetch_money(
+        self, chain_job: int, paid: Collection[Address]
+    ) -> tuple[list[PublishedPayment], dict[int, BatchOnChain], dict[Address, Units]]:
+        """Returns payments, batches and credits of one moment: they are read again where a batch came between."""
         payments = list(self.market.fetch_payments(self.job))
         for _ in range(TRIES):
             batches, before = self._fetch_batches(chain_job), payments
+            groups = (group for batch in batches.values() for group in log_heads.list_payments(batch.groups))
+            workers = {group.worker for group in groups} | {item.worker for item in payments}
+            settled = self._fetch_settled(chain_job, workers.union(paid))
             payments = list(self.market.fetch_payments(self.job))
-            if payments == before:
+            if payments == before and self.ledger.job(chain_job).batches == len(batches):
                 break
-        return payments, batches
+        return payments, batches, settled
+
+    def _fetch_tasks(self) -> tuple[list[PublishedTask], dict[str, PublishedEvidence]]:
+        """Returns tasks and evidence of one moment: a task that an audit decided between is read again."""
+        tasks, evidence = list[PublishedTask](), dict[str, PublishedEvidence]()
+        for _ in range(TRIES):
+            tasks = list(self.market.tasks(self.job))
+            read = self._fetch_evidence([task for task in tasks if not _is_shown(task, evidence.get(task.id))])
+            evidence = {task.id: read.get(task.id) or evidence[task.id] for task in tasks}
+            if all(_is_shown(task, evidence[task.id]) for task in tasks):
+                break
+        return tasks, evidence
 
     def _fetch_evidence(self, tasks: Sequence[PublishedTask]) -> dict[str, PublishedEvidence]:
         """Returns the evidence of all attempts at tasks, also of those to which nobody committed."""
@@ -171,3 +187,8 @@ class JobSource:
     def _fetch_settled(self, chain_job: int, workers: Iterable[Address]) -> dict[Address, Units]:
         found = self.ledger.accounts(chain_job, sorted(workers), self.ledger.height()) if workers else {}
         return {worker: account.settled for worker, account in found.items()}
+
+
+def _is_shown(task: PublishedTask, evidence: PublishedEvidence | None) -> bool:
+    """Returns whether this evidence is of the task's listed state."""
+    return evidence is not None and (task.root, task.state) == (evidence.root, evidence.state)

@@ -42,7 +42,8 @@ from gradmarket.market.terms import (
     Units,
     blob_digest,
 )
-from gradmarket.market.wire.evidence import PublishedEvidence
+from gradmarket.market.views.job_views import ListedJob
+from gradmarket.market.wire.evidence import PublishedEvidence, PublishedTask
 from gradmarket.market.wire.hearing_messages import AuditorQuestion
 from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.mistakes import CODE
@@ -55,6 +56,7 @@ from tests.lanes import FULL, leave_to_full
 from tests.patience import wait_until
 from tests.public_audit.folder_server import serve_folder
 from tests.town import ALONE
+from worker import Untrusted
 from worker.protocol.client import MarketClient
 
 GONE: Final = "http://127.0.0.1:9"
@@ -293,6 +295,60 @@ def test_evidence_read_before_the_market_went_away_is_not_fetched_again(
     assert again.evidence.keys() == record.evidence.keys()
     assert len(first.asked) == 2
     assert sorted(first.asked + second.asked) == sorted(record.evidence)
+
+
+def test_a_batch_that_is_settled_while_the_record_is_read_is_no_fault(
+    town: Service, plain: JobId, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last batches of a job are settled after its end: the first look at the chain comes before one."""
+    fetch, looks = JobSource._fetch_batches, list[int]()
+
+    def look(source: JobSource, chain_job: int) -> dict[int, BatchOnChain]:
+        looks.append(chain_job)
+        batches = fetch(source, chain_job)
+        return dict(list(batches.items())[:-1]) if len(looks) == 1 else batches
+
+    monkeypatch.setattr(JobSource, "_fetch_batches", look)
+    with closing(MarketClient(town.place.url, lambda _seconds: False)) as market:
+        record = JobSource(market, town.ledger(), plain, tmp_path, lambda *_: None).fetch()
+    assert [str(fault) for result in prove_record(record) for fault in result.faults] == []
+
+
+class AuditingMarket(MarketClient):
+    """An audit decides the first task once the tasks are listed."""
+
+    listed = 0
+
+    def tasks(self, job: JobId) -> Iterator[PublishedTask]:
+        first, *others = super().tasks(job)
+        self.listed += 1
+        yield first.model_copy(update={"state": TaskState.ACCEPTED}) if self.listed == 1 else first
+        yield from others
+
+
+def test_a_task_that_an_audit_decides_while_the_record_is_read_is_no_fault(
+    town: Service, plain: JobId, tmp_path: Path
+) -> None:
+    with closing(AuditingMarket(town.place.url, lambda _seconds: False)) as market:
+        record = JobSource(market, town.ledger(), plain, tmp_path, lambda *_: None).fetch()
+    assert [str(fault) for result in prove_record(record) for fault in result.faults] == []
+
+
+class SubstitutingMarket(MarketClient):
+    """Answers for every job with the record of an honest one."""
+
+    def __init__(self, origin: str, honest: JobId) -> None:
+        super().__init__(origin, lambda _seconds: False)
+        self.honest = honest
+
+    def job(self, job: JobId) -> ListedJob:
+        return super().job(self.honest).model_copy(update={"id": job})
+
+
+def test_the_record_of_another_job_is_refused(town: Service, plain: JobId, tmp_path: Path) -> None:
+    asked = JobId("job-of-a-liar")
+    with closing(SubstitutingMarket(town.place.url, plain)) as market, pytest.raises(Untrusted, match=plain):
+        JobSource(market, town.ledger(), asked, tmp_path, lambda *_: None).fetch()
 
 
 @pytest.mark.parametrize("place", ["round", "index"])
