@@ -88,8 +88,9 @@ class Recomputation:
         for task in chosen:
             if done == count:
                 break
-            if self._compute_task(task) is not None:
-                done += 1
+            self._compute_task(task)
+            if (computed := len(self.equal) + len(self.faults)) > done:
+                done = computed
                 self.progress("tasks", done, min(count, len(chosen)))
         self.unseen.append(f"{len(chosen) - done} of {len(chosen)} merged tasks, and all merges: --all computes them")
         return self._build_task_result()

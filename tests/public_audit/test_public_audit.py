@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import numpy as np
 import pytest
@@ -521,6 +522,16 @@ def test_a_wrong_gradient_that_was_accepted_is_found_by_computing_it(
         gradients, updates = again(lying)
     assert [fault.about for fault in gradients.faults] == [f"task {task.id} of round 0"]
     assert (updates.checked, updates.unseen) == (0, ("rounds 0 to 2, which start from what was not computed",))
+
+
+def test_a_sample_ends_after_so_many_tasks_where_all_of_them_are_wrong(record: JobRecord, tmp_path: Path) -> None:
+    """Else a service whose every answer is wrong keeps an auditor of one task at work on all."""
+    runner = SimpleNamespace(determinism_class=record.find_class, close=lambda: None)
+    executor = SimpleNamespace(work=lambda *_: (b"another answer",))
+    again = Recomputation(record, cast(Any, runner), cast(Any, executor), cast(Any, None), tmp_path, lambda *_: None)
+    result = again.compute_sample(1)
+    assert (result.checked, len(result.faults)) == (1, 1)
+    assert result.unseen == ("5 of 6 merged tasks, and all merges: --all computes them",)
 
 
 def test_a_merge_that_was_published_otherwise_is_found_and_an_audit_goes_on_where_it_ended(
