@@ -159,7 +159,8 @@ def _list_possible_hearings(shown: PublishedEvidence) -> Iterator[tuple[tuple[Ad
     """Yields the sides and runs of all hearings that may be held of the task: a run of its audit begins after as many
     computations as those before it, and an audit that is opened again skips one."""
     seats = (None if shown.audit is None else shown.audit.panel) or ()
-    runs = range(max((seat.run for seat in seats), default=-1) + len(seats) + 1 + MOST_REOPENED)
+    last = min(max((seat.run for seat in seats), default=-1), len(seats) + MOST_REOPENED)
+    runs = range(last + len(seats) + 1 + MOST_REOPENED)
     workers = permutations(sorted({one.worker for one in shown.committed}), 2)
     auditors = permutations(sorted({seat.signer for seat in seats if seat.signer is not None}), 2)
     yield from ((sides, None) for sides in workers)

@@ -14,9 +14,9 @@ from gradmarket.market.features.disputes.transcript import count_answers
 from gradmarket.market.features.log.job_log import encode_answers, encode_hearing
 from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.features.verify import VerdictCase, list_case_faults
-from gradmarket.market.terms import AuditState, Hash, JobId, JobState, TaskState
-from gradmarket.market.wire.evidence import PublishedEvidence, PublishedTask
-from gradmarket.public_audit.features.disputes import prove_disputes
+from gradmarket.market.terms import Address, AuditState, Hash, JobId, JobState, TaskState
+from gradmarket.market.wire.evidence import PublishedEvidence, PublishedSeat, PublishedTask
+from gradmarket.public_audit.features.disputes import _list_possible_hearings, prove_disputes
 from gradmarket.public_audit.job_proof import ClauseResult, JobRecord, _find_hidden_attempts
 from gradmarket.public_audit.job_records import JobSource
 from requester.features.audits.audit_tables import Audit
@@ -180,6 +180,13 @@ def test_hearings_of_one_pair_in_several_runs_of_a_panel_have_leaves_of_their_ow
     found = [fault.detail for fault in result.faults if "the log has" in fault.detail]
     expected = {"nothing": [], "a hearing": ["which is hidden"], "an answer": ["more answers"]}[hidden]
     assert [why in detail for why, detail in zip(expected, found, strict=True)] == [True] * len(expected)
+
+
+def test_a_far_run_of_a_panel_keeps_no_auditor_at_work() -> None:
+    """A service chooses the number: each run below it takes memory, and a hash for each pair of auditors."""
+    seats = [PublishedSeat(signer=Address(f"0x{side:040x}"), run=1_000_000) for side in (1, 2)]
+    shown = SimpleNamespace(audit=SimpleNamespace(panel=seats), committed=())
+    assert len(list(_list_possible_hearings(cast(PublishedEvidence, shown)))) < 1_000
 
 
 def test_a_referee_that_judged_other_classes_by_bits_or_held_too_little_is_found(heard: Heard) -> None:
