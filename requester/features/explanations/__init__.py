@@ -261,7 +261,7 @@ def _describe_kept_money(reader: RowReader, job: Job, now: float) -> str:
     """Describes when the job goes on where newcomers without a deposit hold all that they may; else empty."""
     if not joining.has_queue(reader, job, now):
         return ""
-    money = newcomers_money.load_newcomers_money(reader, job, 0, now)
+    money = newcomers_money.load_newcomers_money(reader, job, now)
     if money.without > 0 or not money.left:
         return ""
     deposit = "" if jobs.load_spec(job).stake is None else f", one with a stake at once ({_name_deposit(job)})"
@@ -433,7 +433,7 @@ def _describe_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mi
         rest = describe_seconds(left.at + seat_rules.compute_watched_s(spec.deadlines.lease_s) - now)
         held_up = f"{subject} left a place of this job: without a deposit it gets the next one in {rest}"
     elif not own.covered and not own.deposit:
-        money = newcomers_money.load_newcomers_money(reader, job, 0, now)
+        money = newcomers_money.load_newcomers_money(reader, job, now)
         if money.without <= 0:
             held_up = (
                 f"{_describe_unbacked(money)}: it gets one of those left as others are paid or rounds pass, or in "

@@ -30,7 +30,7 @@ from requester.store.work import RowReader
 
 
 def list_next_covered(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Address] | None:
-    """Returns proven workers, and the first of the queue, as far as the money for known ones and for new ones goes.
+    """Returns proven workers, and the first of the queue, as far as the money for each of both goes.
 
     A reservation returns only with the job, and each worker of a flood would hold one: so workers get it in turn.
     Records decide which workers are proven, and of each operator one wallet is due: it has one seat. None where the job
@@ -40,37 +40,27 @@ def list_next_covered(reader: RowReader, job: Job, mixable: Mixable, now: float)
         return None
     queue = joining.list_queue(reader, job, mixable, now)
     ahead = [one for one in joining.list_due(reader, job, queue, mixable, now) if not one.covered]
-    chosen: list[Address] = []
-    served: set[str] = set()
-    for known in (True, False):
-        due = []
-        for party in _draw_proven_parties(reader, job, mixable, known, now):
-            if party.operator not in served:
-                served.add(party.operator)
-                due.append(party.worker)
-        left = max(0, newcomers.count_by_money(reader, job, known))
-        chosen += due[:left]
-        if not known and left > len(due):
-            money = newcomers_money.load_newcomers_money(reader, job, len(due), now)
-            funded = seat_rules.choose_funded(ahead, money.held, money.left, money.without)
-            chosen += [one.party.worker for one in funded]
-    return chosen
+    money = newcomers_money.load_newcomers_money(reader, job, now)
+    drawn = _draw_proven_parties(reader, job, mixable, now)
+    funded = seat_rules.choose_funded(ahead, money.held, money.left, money.without)
+    return [party.worker for party in [*drawn[: money.proven], *(one.party for one in funded)]]
 
 
-def _draw_proven_parties(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Party]:
-    """Returns the proven workers among the known or the new ones.
-
-    Leaves out operators that hold money for a wallet that earned nothing.
-    """
+def _draw_proven_parties(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Party]:
+    """Returns proven workers, one of each operator, without operators that hold money for one that earned nothing."""
     proof = jobs.load_spec(job).proof or 0
     asked = newcomers.ask_in_turn(job, mixable, now) | proven_records.bind_proof(job, now)
-    rows = newcomers.load_content_workers(reader, job, _RECORDED[known], asked)
+    rows = newcomers.load_content_workers(reader, job, _RECORDED, asked)
     records = reputations.load_standings(reader, job, {row.operator for row in rows}, now)
-    return rules.in_turn(
+    parties = rules.in_turn(
         workers.build_party(row)
         for row in rows
         if proven.is_proven(records.get((row.operator, workers.get_class(row, job)), 0.0), proof)
     )
+    firsts: dict[str, Party] = {}
+    for party in parties:
+        firsts.setdefault(party.operator, party)
+    return list(firsts.values())
 
 
 _OTHER: Final = aliased(Worker)
@@ -80,14 +70,11 @@ _HOLDERS: Final = (
     .where(Account.job_id == bindparam("job"), Account.earned == 0, Account.reserved >= workers.PRICE)
 )
 """The operators of the workers that have money reserved in the job and have earned nothing there."""
-_RECORDED: Final = {
-    known: newcomers.ASKS.where(
-        ~newcomers.NEW if known else newcomers.NEW, proven_records.PROVEN, Worker.operator.not_in(_HOLDERS)
-    )
+_RECORDED: Final = (
+    newcomers.ASKS.where(proven_records.PROVEN, Worker.operator.not_in(_HOLDERS))
     .order_by(newcomers.TURN, func.random())
     .limit(newcomers.SAMPLE)
-    for known in (True, False)
-}
+)
 
 
 class ProvenFeature(Feature):

@@ -59,9 +59,14 @@ def list_queue(reader: RowReader, job: Job, mixable: Mixable, now: float) -> lis
 
 
 def list_due(reader: RowReader, job: Job, queue: Sequence[Newcomer], mixable: Mixable, now: float) -> list[Newcomer]:
-    """Returns the newcomers that should have money in the newest round (market.features.proven.seat_rules.list_due)."""
+    """Returns the newcomers that should have money in the newest round (market.features.proven.seat_rules.list_due).
+
+    Those that get no seat, since one of theirs left its own, get no money meanwhile.
+    """
     row = jobs.latest_round(reader, job.id)
     number, share = row.number if row else 0, load_share(reader, job, mixable, now)
+    if share > 1:
+        queue = seat_rules.list_unpaused(queue, seats.list_watched_places(reader, job, now))
     return seat_rules.list_due(Hash(job.secret), number, queue, jobs.load_spec(job).sizes.of(number), share)
 
 

@@ -4,11 +4,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import BigInteger, bindparam, case, func, select
+from sqlalchemy import BigInteger, bindparam, select
 
 from gradmarket.market.features.proven import seat_rules
+from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.replication import proven
-from requester.store import jobs, newcomers
+from gradmarket.market.terms import Units
+from requester.features.proven import proven_records
+from requester.store import jobs, workers
 from requester.store.tables import Account, Job, Worker
 from requester.store.work import RowReader
 
@@ -25,16 +28,28 @@ class NewcomersMoney:
     """Of `left`, the most that those without a deposit may get."""
     next_s: float
     """Seconds until they may get one more, should the round not end."""
+    proven: int
+    """Prices that are left for proven workers, beside all of these."""
 
 
-def load_newcomers_money(reader: RowReader, job: Job, spent: int, now: float) -> NewcomersMoney:
-    """Returns the money of the job's newcomers, after `spent` prices for others of what is left."""
-    price, held, unbacked = jobs.compute_reserve_per_gradient(job), Counter[str](), 0
-    about = {"job": job.id, "deposit": proven.PROOF * job.price}
-    for network, payout, units, without in reader.session.execute(_HELD, about):
-        held[network or payout] += int(units) // price
-        unbacked += int(without) // price
-    left = max(0, newcomers.count_by_money(reader, job, known=False) - spent)
+def load_newcomers_money(reader: RowReader, job: Job, now: float) -> NewcomersMoney:
+    """Returns the money of the job's newcomers: an answer elsewhere makes nobody proven here, and so none a known one.
+
+    Newcomers hold at most market.rules.newcomers.compute_allowance, and proven workers as much, beside what those have
+    that earned something in the job.
+    """
+    price, held, unbacked, proven_units = jobs.compute_reserve_per_gradient(job), Counter[str](), 0, 0
+    asked = workers.asked_of(job, now) | proven_records.bind_proof(job, now)
+    for network, payout, units, has_deposit, is_proven in reader.session.execute(
+        _HELD, asked | {"deposit": proven.PROOF * job.price}
+    ):
+        if is_proven:
+            proven_units += units
+        else:
+            held[network or payout] += units // price
+            unbacked += 0 if has_deposit else units // price
+    allowance = newcomers.compute_allowance(Units(job.deposited), jobs.round_cost(reader, job))
+    left = max(0, allowance // price - held.total())
     # where a round stands still, one more of those kept is theirs each time; where nobody can place a deposit, all at
     # once: they would be kept for nobody, as in the last round
     spec, row = jobs.load_spec(job), jobs.latest_round(reader, job.id)
@@ -44,17 +59,16 @@ def load_newcomers_money(reader: RowReader, job: Job, spent: int, now: float) ->
     if still and spec.stake is None:
         number = spec.rounds
     without = seat_rules.count_open_prices(held.total() + left, unbacked, number, spec.rounds, still)
-    return NewcomersMoney(held, unbacked, left, min(left, without), (still + 1) * watched_s - open_s)
+    next_s, for_proven = (still + 1) * watched_s - open_s, max(0, (allowance - proven_units) // price)
+    return NewcomersMoney(held, unbacked, left, min(left, without), next_s, for_proven)
 
 
 _HELD: Final = (
     select(
-        Worker.network,
-        Worker.payout,
-        func.sum(Account.reserved),
-        func.sum(case((Account.at_risk < bindparam("deposit", type_=BigInteger), Account.reserved), else_=0)),
+        *(Worker.network, Worker.payout, Account.reserved),
+        Account.at_risk >= bindparam("deposit", type_=BigInteger),
+        proven_records.PROVEN,
     )
     .join(Account, Account.worker == Worker.address)
-    .where(Account.job_id == bindparam("job"), Account.earned == 0, Account.reserved > 0, newcomers.NEW)
-    .group_by(Worker.network, Worker.payout)
+    .where(Account.job_id == bindparam("job"), Account.earned == 0, Account.reserved > 0)
 )

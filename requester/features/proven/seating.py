@@ -119,15 +119,12 @@ class SeatPool(CandidatePool):
             return None
         queue = self._order(assignment.draw_order(seed, alone))
         if proven >= votes:
-            queue = [one for one in queue if self._may_try(one)]
+            queue = seat_rules.list_unpaused(queue, self._left)
         if left <= 0:
             left_untried = (one for one in queue if one.party.network not in self._tried)
             return next(iter(seat_rules.draw_untried(Hash(self._job.secret), task.round, left_untried)), None)
         by_worker = {one.party.worker: one for one in queue}
         return by_worker[seat_rules.choose_newcomer(seed, queue)] if queue else None
-
-    def _may_try(self, one: Newcomer) -> bool:
-        return not one.is_unknown or seat_rules.find_pausing_place(one.party, self._left) is None
 
     def _expect_seconds(self, determinism_class: str) -> float:
         of_class = seats.list_paces(self._reader, self._job, determinism_class)

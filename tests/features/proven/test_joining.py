@@ -34,7 +34,11 @@ def open_proven(new_market: NewMarket, **spec: Any) -> tuple[MarketFixture, SimA
     """Returns a market with two proven workers, which vote by two: newcomers get one of a round's two tasks."""
     votes = {"replicas": 2, "audit": 1e-9}
     market, auditor = open_job(new_market, tasks_per_round=2, replication=votes, **spec)
-    prove(market, *(market.worker() for _ in range(2)))
+    both = [market.worker() for _ in range(2)]
+    prove(market, *both)
+    with market.context.begin() as work:
+        for one in both:
+            work.get_one(Worker, one.address).determinism_class = CLASS  # as its first poll sets it
     return market, auditor
 
 
@@ -327,6 +331,59 @@ def test_six_that_come_first_hold_no_more_than_half_of_the_money(new_market: New
         work.get_one(Account, (market.job, backed.address)).at_risk = 16 * PRICE
     market.gather(*flood, backed)
     assert list_due(market) == [backed.address]
+
+
+@pytest.mark.parametrize("delivered_elsewhere", [False, True])
+def test_fourteen_that_ask_and_vanish_hold_half_of_the_money(new_market: NewMarket, delivered_elsewhere: bool) -> None:
+    """An answer in another job makes no newcomer of this one known: fourteen such held fourteen of its eight prices."""
+    market, _ = open_proven(new_market, rounds=40)
+    allow_newcomers(market, 8)
+    ring = [join(market, f"network {number}") for number in range(14)]
+    with market.context.begin() as work:
+        for one in market.workers[:2]:
+            work.get_one(Account, (market.job, one.address)).reserved = 2 * PRICE
+        for one in ring:
+            work.get_one(Worker, one.address).accepted_at = market.clock() if delivered_elsewhere else None
+    market.gather(*ring)
+    for _ in ring:
+        due = reserve(market)
+        with market.context.begin() as work:
+            for address in due:
+                work.get_one(Worker, address).asking_until = 0.0
+    assert sum(market.account(one).reserved for one in ring) == 4 * PRICE
+
+
+def test_newcomers_that_delivered_elsewhere_hold_no_money_of_proven_workers(new_market: NewMarket) -> None:
+    market, _ = open_proven(new_market, rounds=40)
+    allow_newcomers(market, 8)
+    ring = [join(market, f"network {number}", reserved=PRICE) for number in range(8)]
+    proven = market.workers[:2]
+    with market.context.begin() as work:
+        for one in proven:
+            work.get_one(Account, (market.job, one.address)).reserved = 0
+        for one in ring:
+            work.get_one(Worker, one.address).accepted_at = market.clock()
+    market.gather(*proven)
+    assert set(list_due(market)) == {one.address for one in proven}
+
+
+def test_no_money_is_reserved_for_a_newcomer_that_gets_no_seat_as_its_network_left_one(new_market: NewMarket) -> None:
+    market, _ = open_proven(new_market, rounds=40)
+    allow_newcomers(market, 8)
+    leaver = join(market, "one network", reserved=PRICE)
+    for _ in range(60):
+        leaver.request_work()
+        if market.replicas(leaver):
+            break
+        market.take_turns(*market.workers[:2])
+        market.lapse(2.0)
+    market.lapse(DEADLINES["lease_s"] + 1.0)
+    near, far = join(market, "one network"), join(market, "another network")
+    market.gather(*market.workers[:2], near, far)
+    assert set(list_due(market)) & {near.address, far.address} == {far.address}
+    market.lapse(seat_rules.compute_watched_s(DEADLINES["lease_s"]))
+    market.gather(*market.workers[:2], near, far)
+    assert set(list_due(market)) & {near.address, far.address} == {near.address, far.address}
 
 
 @pytest.mark.parametrize("staked", [False, True])

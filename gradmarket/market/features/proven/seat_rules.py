@@ -294,3 +294,8 @@ def find_pausing_place(party: Party, left: Iterable[LeftPlace]) -> LeftPlace | N
     """
     own = (one for one in left if one.operator == party.operator or (one.network or "") == party.network)
     return max(own, key=lambda one: one.at, default=None)
+
+
+def list_unpaused(queue: Iterable[Newcomer], left: Sequence[LeftPlace]) -> list[Newcomer]:
+    """Returns the newcomers of the queue that may have a seat alone where proven ones would suffice."""
+    return [one for one in queue if not one.is_unknown or find_pausing_place(one.party, left) is None]
