@@ -10,6 +10,7 @@ import pytest
 from contracts.ledger import Ledger
 from contracts.local import LocalChain, fund_gas
 from contracts.rpc import call_json_rpc
+from gradmarket.market.errors import Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, JobId, Units
@@ -29,7 +30,8 @@ class RedeemingWallet:
     """A worker with a voucher over 40 units of a job."""
 
     def __init__(self, ledger: Ledger, new_key: NewKey, folder: Path, cumulative: int = 40, **terms: Any) -> None:
-        self.ledger, key = ledger, new_key()
+        self.ledger, self.key = ledger, new_key()
+        key = self.key
         self.worker, self.said = address_of(key), StringIO()
         fund_gas(ledger.web3, self.worker, ETHER)
         self.job = open_on(ledger, new_key, **terms)
@@ -95,6 +97,31 @@ def test_gas_beyond_the_owner_s_ceiling_is_waited_for_until_claims_end_soon(wall
     call_json_rpc(wallet.ledger.web3, "evm_mine")
     assert wallet.redeemer.redeem(wallet.account)
     assert wallet.has == 40
+
+
+def test_a_credit_waits_for_the_owner_s_ceiling_after_the_end_of_claims(
+    wallet: RedeemingWallet, token_code: str
+) -> None:
+    becomes(wallet, REFUSES)
+    assert not wallet.redeemer.redeem(wallet.account)
+    becomes(wallet, token_code)
+    warp(wallet, 3 * HOUR)
+    sent = wallet.ledger.nonce(wallet.worker)
+    wallet.redeemer._ceiling = GasCeiling(10**9, urgent_s=600.0)
+    wallet.redeemer._chain_view = ChainView(wallet.ledger, wallet.worker)  # the former view is a moment old
+    call_json_rpc(wallet.ledger.web3, "anvil_setNextBlockBaseFeePerGas", hex(40 * 10**9))
+    call_json_rpc(wallet.ledger.web3, "evm_mine")
+    assert not wallet.redeemer.redeem(wallet.account)
+    assert wallet.ledger.nonce(wallet.worker) == sent
+    wallet.redeemer._ceiling = None
+    assert wallet.redeemer.redeem(wallet.account)
+    assert wallet.has == 40
+
+
+def test_the_contract_itself_is_no_payout(wallet: RedeemingWallet) -> None:
+    view, money = ChainView(wallet.ledger, wallet.worker), TokenUnit("GRAD", 18)
+    with pytest.raises(Refused, match="pays nothing to itself"):
+        Redeemer(view, wallet.key, wallet.store, Journal(True, wallet.said), money, wallet.ledger.deployment.contract)
 
 
 @pytest.mark.parametrize("code", [REFUSES, BURNS_ALL])

@@ -19,6 +19,7 @@ from contracts.ledger import AccountOnChain, Ledger
 from contracts.local import fund_gas
 from contracts.rpc import LOCAL_CHAIN_IDS
 from contracts.transactions import gas_price, require_receipt
+from gradmarket.market.errors import Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, Units
@@ -51,7 +52,7 @@ class Redeemer:
     """Sends the worker's transactions to the contract; a failure is logged and retried later, nothing is lost.
 
     `worker`: the owner of the money, where `key` is another's. `payout` receives redeemed money from any sender's
-    transaction; None keeps the contract's address.
+    transaction; None keeps the contract's address. Raises Refused for the contract itself, which takes no payout.
     """
 
     def __init__(
@@ -65,6 +66,8 @@ class Redeemer:
         worker: Address | None = None,
         ceiling: GasCeiling | None = None,
     ) -> None:
+        if payout == chain_view.ledger.deployment.contract:
+            raise Refused(f"the contract pays nothing to itself, {payout}", "name another payout address, or none")
         self._chain_view = chain_view
         self._key = key
         self._worker = worker or address_of(key)
@@ -197,7 +200,7 @@ class Redeemer:
     def _try_redemption(self, account: JobAccount, action: Callable[[], None]) -> bool:
         try:
             if wait := self._describe_gas_wait(account):
-                text = f"{account.job} {wait}. The voucher is kept, and redeemed before claims end."
+                text = f"{account.job} {wait}. A voucher is redeemed before claims end; a credit can wait for ever."
                 self._journal.once("redeem_waits", text, job=account.job)
                 return False
             action()
@@ -208,9 +211,9 @@ class Redeemer:
         return True
 
     def _describe_gas_wait(self, account: JobAccount) -> str:
-        """Returns why nothing is sent for this account now; empty where gas is within the ceiling, or it is urgent."""
+        """Returns why nothing is sent for this account now; empty within the ceiling, or where claims end soon."""
         view, ceiling = self._chain_view, self._ceiling
-        if ceiling is None or view.claim_until(account.chain_job) - view.now() < ceiling.urgent_s:
+        if ceiling is None or 0 <= view.claim_until(account.chain_job) - view.now() < ceiling.urgent_s:
             return ""
         price = gas_price(view.ledger.web3)
         dear = price.least > ceiling.most
