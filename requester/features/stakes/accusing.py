@@ -70,13 +70,16 @@ def post_with_bond(chain: ChainContext, job: Job, accusation: Call) -> bool:
 
 
 def end_case(chain: ChainContext, job: Job, row: Accusation, case: OnChainCase) -> bool:
-    """Records the end of a case once it has enough confirmations, and withdraws a returned bond from the stake."""
+    """Withdraws a returned bond once the end of a case has enough confirmations, and records the end after that."""
     ended = events.ended(chain.ledger, row.case)
     if ended is None or chain.ledger.height() < ended.block + chain.policy.confirmations - 1:
         return False
     mine = stakes.staker(chain.ledger, chain.sender)
     if (back := Amount(mine.amount - mine.exposed)) > 0:
-        post_transaction(chain, None, TransactionKind.UNSTAKE, calls.unstake(chain.market, back))
+        return post_transaction(chain, None, TransactionKind.UNSTAKE, calls.unstake(chain.market, back))
+    with chain.reading() as reader:
+        if sender.under_way(reader, TransactionKind.UNSTAKE):
+            return False
     store_case_state(chain, row, ENDS[ended.name], case)
     mirror.copy_accounts_from_chain(chain, job, [row.worker], chain.ledger.height())
     return True

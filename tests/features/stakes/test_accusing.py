@@ -3,16 +3,20 @@
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from contracts import calls, stakes
 from contracts.ledger import Ledger
+from contracts.rpc import call_json_rpc
 from gradmarket.market.signing import address_of
 from gradmarket.market.stakes import compute_accusation_event
 from gradmarket.market.terms import AccusationState, Amount, Hash
+from requester.chain import sender
+from requester.chain.chain_context import TransactionKind, TransactionState
 from requester.features.stakes import compute_quorum_hash
 from requester.features.stakes.accusing import advance_accusations as accusing_step
 from requester.store import jobs
-from requester.store.tables import JobEvent, Task
+from requester.store.tables import JobEvent, Task, Transaction
 from tests.features.stakes.court import BOND, Court
 from tests.lanes import FULL
 from tests.onchain import HOUR, NewKey
@@ -126,6 +130,27 @@ def test_validators_that_stay_silent_slash_nobody(court: StakeCourt) -> None:
     court.passes(WINDOW + 2)
     assert court.state == AccusationState.DISMISSED
     assert court.staked == STAKE
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["another is pending", "it is lost"])
+def test_a_returned_bond_is_withdrawn_after_another_withdrawal_or_a_lost_one(court: StakeCourt, lost: bool) -> None:
+    court.joins()
+    court.audit_fails()
+    court.chain_fixture.settle_down()
+    call_json_rpc(court.ledger.web3, "evm_increaseTime", hex(WINDOW + 2))
+    court.send(court.worker, calls.close_case(court.market, Hash(court.accusation().case)))
+    chain = court.chain_fixture.chain
+    if lost:
+        assert accusing_step(chain)
+        with chain.begin() as work:
+            row = work.session.scalars(select(Transaction).where(Transaction.kind == TransactionKind.UNSTAKE)).one()
+            row.state = TransactionState.LOST
+    else:
+        earlier = sender.quote_call(chain, calls.unstake(court.market, Amount(1)))
+        assert sender.post_once(chain, earlier, TransactionKind.UNSTAKE, None)
+    court.chain_fixture.settle_down()
+    assert stakes.staker(court.ledger, chain.sender).amount == 0
+    assert court.state == AccusationState.SLASHED
 
 
 def test_a_worker_with_nothing_at_risk_is_not_accused(court: StakeCourt) -> None:
