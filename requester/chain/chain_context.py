@@ -143,6 +143,8 @@ class ChainContext:
     measure_stake: Callable[["ChainContext", Job, Address], Units] = lambda _chain, _job, _worker: Units(0)
     """Returns the units that a worker has at risk in a job (requester.feature)."""
     correction: Correction = field(default_factory=Correction)
+    strangers: set[tuple[int, Address]] = field(default_factory=set)
+    """Accounts that the contract's events name, by job and worker, of workers that have not signed in yet."""
     holder: str = field(default_factory=own_name)
     """Identifies this process among those that share the database."""
 

@@ -199,7 +199,9 @@ class ChainWorker:
         """Copies the changes that workers made on-chain since the last look; returns whether anything was copied."""
         last = self._chain.ledger.block().number
         first = (last if self._looked is None else self._looked) + 1
-        copied = first <= last and mirror.copy_changed_accounts(self._chain, first, last)
+        copied = (first <= last or bool(self._chain.strangers)) and mirror.copy_changed_accounts(
+            self._chain, first, last
+        )
         self._looked = last
         return copied
 

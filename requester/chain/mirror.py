@@ -47,7 +47,9 @@ def copy_job_from_chain(chain: ChainContext, job_id: str, block: int) -> None:
     if now.slash_window:
         joined = events.joined_workers(chain.ledger, chain_job, Amount(row.price * int(row.unit)), first)
         with chain.reading() as reader:
-            workers |= _list_registered_workers(reader, joined)
+            registered = _list_registered_workers(reader, joined)
+        workers |= registered
+        chain.strangers.update((chain_job, worker) for worker in joined - registered)
     accounts = {worker: _fetch_chain_figures(chain, row, worker, at) for worker in workers}
     with chain.begin() as work:
         job = lock_row(work, Job, job_id)
@@ -86,9 +88,10 @@ def _fetch_chain_figures(chain: ChainContext, of: Job, worker: Address, at: int 
 
 
 def copy_changed_accounts(chain: ChainContext, first: int, last: int) -> bool:
-    """Copies the accounts and jobs that the contract's events name in these blocks; returns whether any was ours.
+    """Copies the accounts and jobs that the contract's events name in these blocks; returns whether any was.
 
-    These events are acts of workers, and of owners elsewhere.
+    These events are acts of workers, and of owners elsewhere. An account whose worker never signed in is copied once it
+    has.
     """
     # those that were refunded or got a deposit, from any sender
     chain_jobs = events.jobs_touched(chain.ledger, first, last)
@@ -96,17 +99,23 @@ def copy_changed_accounts(chain: ChainContext, first: int, last: int) -> bool:
         funded = reader.session.scalars(select(Job.id).where(Job.chain_job.in_(chain_jobs))).all()
     for job_id in funded:
         copy_job_from_chain(chain, job_id, last)
-    touched = events.accounts_touched(chain.ledger, first, last)
+    touched = events.accounts_touched(chain.ledger, first, last) | chain.strangers
     with chain.reading() as reader:
         ours = reader.session.scalars(
             select(Job).where(Job.chain_job.in_({chain_job for chain_job, _ in touched}))
         ).all()
         # a stake comes before the account of a newcomer, which has one with its first reservation
         registered = _list_registered_workers(reader, {worker for _, worker in touched})
+    copied = False
     for row in ours:
-        mine = [worker for chain_job, worker in touched if chain_job == row.chain_job and worker in registered]
-        copy_accounts_from_chain(chain, row, mine, last)
-    return bool(ours or funded)
+        named = {worker for chain_job, worker in touched if chain_job == row.chain_job}
+        if mine := named & registered:
+            copy_accounts_from_chain(chain, row, mine, last)
+            copied = True
+    running = {row.chain_job for row in ours if row.ended_at is None}
+    chain.strangers.clear()
+    chain.strangers.update(one for one in touched if one[0] in running and one[1] not in registered)
+    return bool(copied or funded)
 
 
 def _select_account_workers(job_id: str) -> Select[str]:

@@ -8,7 +8,6 @@ from contracts.transactions import execute_call, require_receipt
 from gradmarket.market.signing import address_of
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Hash
-from requester.chain import mirror
 from requester.features.stakes import compute_quorum_hash
 from requester.store import identities
 from requester.store.tables import Account
@@ -71,13 +70,16 @@ def test_a_stake_that_is_put_down_while_it_works_is_seen(chain_fixture: ChainFix
     assert chain_fixture.account(job_id, worker).at_risk == AT_RISK
 
 
-@pytest.mark.parametrize(("signed_in", "at_risk"), [(True, AT_RISK), (False, AT_RISK), (True, PRICE - 1)])
+@pytest.mark.parametrize(
+    ("signed_in", "restarted", "at_risk"),
+    [(True, False, AT_RISK), (False, False, AT_RISK), (False, True, AT_RISK), (True, False, PRICE - 1)],
+)
 def test_a_stake_of_a_price_opens_the_account_of_a_worker_for_which_nothing_is_reserved(
-    chain_fixture: ChainFixture, new_key: NewKey, signed_in: bool, at_risk: int
+    chain_fixture: ChainFixture, new_key: NewKey, signed_in: bool, restarted: bool, at_risk: int
 ) -> None:
     """A newcomer beside a flood has no account until money is reserved for it, for which its deposit has to count.
 
-    One that signs in later is found as soon as the job's money is read as a whole.
+    That of a worker which signs in later, also after a restart, counts in the next step.
     """
     job_id, key = slashing_job(chain_fixture), new_key()
     chain_job, address = chain_fixture.job(job_id).chain_job or 0, address_of(key)
@@ -88,9 +90,12 @@ def test_a_stake_of_a_price_opens_the_account_of_a_worker_for_which_nothing_is_r
     send(chain_fixture, with_money(chain_fixture.ledger, key), calls.stake(market, Amount(STAKE)))
     send(chain_fixture, key, calls.join_job(market, chain_job, Amount(at_risk), named))
     chain_fixture.settle_down()
+    if restarted:
+        chain_fixture.restart()
+        chain_fixture.settle_down()
     if not signed_in:
         sign_in(chain_fixture, address)
-        mirror.copy_job_from_chain(chain_fixture.chain, job_id, chain_fixture.ledger.height())
+        chain_fixture.settle_down()
     with chain_fixture.chain.reading() as reader:
         row = reader.get(Account, (job_id, address))
     assert (row and row.at_risk) == (AT_RISK if at_risk >= PRICE else None)
