@@ -10,11 +10,13 @@ from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules.proof import is_signed_by
-from gradmarket.market.terms import TASK_COUNTED, TASK_ENDED, Hash, ReplicaId, Units
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import TASK_COUNTED, TASK_ENDED, Address, Hash, ReplicaId, Units
 from gradmarket.market.wire.evidence import PublishedBallot, PublishedEvidence
+from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.market.wire.poll import NO_ROOT
 from gradmarket.public_audit.audit_report import describe_count
-from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobRecord
+from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobLog, JobRecord
 
 Records = Iterator[tuple[str, bytes, int | None]]
 """Of each record: its name, its leaf, and how long the log is, at most, by which it must be there; None: any time."""
@@ -25,21 +27,8 @@ def prove_log(record: JobRecord) -> ClauseResult:
     log, faults = record.log, list[ClauseFinding]()
     if log.head is None and not log.carried:
         return ClauseResult(Clause.LOG, 0, "leaves", unseen=("the log: neither the market nor a batch has one",))
-    restarts = () if log.head is None else log.head.restarts
-    # the batches whose heads the log does not lead to although a leaf under the signed head records them
-    lost = {
-        restart.batch: restart
-        for restart in restarts
-        if restart.batch in log.carried
-        and job_log.is_restart(log.leaves, restart.number, restart.batch, log.carried[restart.batch], restart.at)
-    }
-    heads = [(f"batch {number}", head) for number, head in log.carried.items() if number not in lost]
-    heads += [] if log.head is None else [("the signed head", log.head.struct())]
-    for about, head in heads:
-        faults += (ClauseFinding(Clause.LOG, about, why) for why in job_log.find_head_faults(log.leaves, [head]))
-    signer = record.opened.signer
-    if log.head is not None and not is_signed_by(record.domain, log.head.struct(), log.head.signature, signer):
-        faults.append(ClauseFinding(Clause.LOG, "the log", "its head is not signed by the job's signer"))
+    lost, signer = find_lost_heads(log), record.opened.signer
+    faults += (ClauseFinding(Clause.LOG, about, why) for about, why in find_history_faults(log, record.domain, signer))
     places, found, missing = {leaf: number for number, leaf in enumerate(log.leaves)}, set[bytes](), 0
     for about, data, size in _list_records(record, lost):
         leaf = Hash(hash_leaf(data))
@@ -50,12 +39,8 @@ def prove_log(record: JobRecord) -> ClauseResult:
             faults.append(ClauseFinding(Clause.LOG, about, f"it is not in the log of {size} leaves that {ends}"))
         missing += size is None and leaf not in places
     faults += _find_other_attempts(record, places)
-    restored = [
-        f"the log of {log.carried[batch].size} leaves that batch {batch} carries: its leaf {restart.number} says that "
-        f"the service was restored without them, at Unix time {restart.at}"
-        for batch, restart in lost.items()
-    ]
-    copies = list(job_log.list_restores(record.opened.job, log.leaves, restarts))
+    restored = [*describe_lost_heads(log)]
+    copies = [] if log.head is None else list(job_log.list_restores(record.opened.job, log.leaves, log.head.restarts))
     restored += [
         f"what the service told after leaf {one.number} of its log before Unix time {one.at}: it was restored then, "
         "from a copy that ends there"
@@ -70,6 +55,37 @@ def prove_log(record: JobRecord) -> ClauseResult:
     }
     unseen = (*restored, *(f"{count} {noun}" for noun, count in counts.items() if count > 0))
     return ClauseResult(Clause.LOG, len(log.leaves), "leaves", tuple(faults), unseen)
+
+
+def find_lost_heads(log: JobLog) -> dict[int, PublishedRestart]:
+    """Returns, by batch, the restarts that admit the loss of its head: the log does not lead to it, and a leaf under
+    the signed head records that."""
+    return {
+        restart.batch: restart
+        for restart in (() if log.head is None else log.head.restarts)
+        if restart.batch in log.carried
+        and job_log.is_restart(log.leaves, restart.number, restart.batch, log.carried[restart.batch], restart.at)
+    }
+
+
+def describe_lost_heads(log: JobLog) -> Iterator[str]:
+    for batch, restart in find_lost_heads(log).items():
+        yield (
+            f"the log of {log.carried[batch].size} leaves that batch {batch} carries: its leaf {restart.number} says "
+            f"that the service was restored without them, at Unix time {restart.at}"
+        )
+
+
+def find_history_faults(log: JobLog, domain: Domain, signer: Address) -> Iterator[tuple[str, str]]:
+    """Yields each head, of the batches or signed, to which the leaves do not lead, and the reason; and a wrong
+    signature."""
+    lost = find_lost_heads(log)
+    heads = [(f"batch {number}", head) for number, head in log.carried.items() if number not in lost]
+    heads += [] if log.head is None else [("the signed head", log.head.struct())]
+    for about, head in heads:
+        yield from ((about, why) for why in job_log.find_head_faults(log.leaves, [head]))
+    if log.head is not None and not is_signed_by(domain, log.head.struct(), log.head.signature, signer):
+        yield "the log", "its head is not signed by the job's signer"
 
 
 def _list_records(record: JobRecord, lost: Container[int]) -> Records:

@@ -1,8 +1,8 @@
 """The clause of a job that continues another one: it starts from that job's final state. Pure.
 
-The other job's end follows from its contract, its publication and its signed log. The optimizer's state after its last
-round is in no log: the market's word is compared, and the digest that this machine came to, where it merged that job
-again.
+The other job's end follows from its contract, its publication and its log, which is compared with its signed head and
+with those in its batches. The optimizer's state after its last round is in no log: the market's word is compared, and
+the digest that this machine came to, where it merged that job again.
 """
 
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from gradmarket.market.features.log import job_log
 from gradmarket.market.features.log.merkle import hash_leaf
 from gradmarket.market.job_parts import Continued
-from gradmarket.market.rules.proof import is_signed_by
 from gradmarket.market.terms import Digest, Hash, JobState
 from gradmarket.market.wire.evidence import PublishedRound
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, EarlierJob, JobRecord
+from gradmarket.public_audit.log_proof import describe_lost_heads, find_history_faults
 
 
 def prove_start(record: JobRecord, replayed: Digest | None = None) -> list[ClauseResult]:
@@ -36,13 +36,11 @@ def prove_start(record: JobRecord, replayed: Digest | None = None) -> list[Claus
     elif not earlier.closed:
         found_faults.append(f"job {start.job}, which it continues, has no merged round")
     else:
-        last, head, job = earlier.closed[-1], earlier.log.head, earlier.publication.job
+        last, log, job = earlier.closed[-1], earlier.log, earlier.publication.job
         found_faults += _find_end_faults(earlier, start, last)
-        if head is not None:
-            if not is_signed_by(record.domain, head.struct(), head.signature, earlier.opened.signer):
-                found_faults.append(f"the head of job {job}'s log is not signed by its signer")
-            head_faults = job_log.find_head_faults(earlier.log.leaves, [head.struct()])
-            found_faults += (f"job {job}: {why}" for why in head_faults)
+        forks = find_history_faults(log, record.domain, earlier.opened.signer)
+        found_faults += (f"{about} of job {job}: {why}" for about, why in forks)
+        unseen += (f"job {job}: {line}" for line in describe_lost_heads(log))
         if replayed is not None and replayed != start.optimizer_state:
             found_faults.append(f"job {start.job} merged again ends with the optimizer's state {replayed}")
         unseen += _list_unseen(earlier, start, last, replayed)

@@ -12,8 +12,11 @@ from typer.testing import CliRunner
 
 from gradmarket.cli import app
 from gradmarket.demo.service import Service
+from gradmarket.market.features.log import job_log
+from gradmarket.market.features.log.merkle import GrowingTree, hash_leaf
 from gradmarket.market.job import Publication
 from gradmarket.market.terms import Digest, Hash, JobId, JobState
+from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.market.wire.poll import hash_of
 from gradmarket.public_audit.job_proof import EarlierJob, JobLog, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource
@@ -109,6 +112,14 @@ def log_of(record: JobRecord) -> JobLog:
     return record.earlier.log
 
 
+def forked(record: JobRecord) -> JobRecord:
+    """The service lists and signs another history than the batches carry, in which the end is as it says."""
+    log = log_of(record)
+    first, *others = log.carried
+    lost = replace(log.carried[first], root=Hash(bytes(32)))
+    return ended(record, log=replace(log, carried={first: lost, **{one: log.carried[one] for one in others}}))
+
+
 LIES: dict[str, tuple[Callable[[JobRecord], JobRecord], str]] = {
     "other parameters": (
         lambda r: begun_with(r, OTHER, parameters=OTHER),
@@ -133,6 +144,11 @@ LIES: dict[str, tuple[Callable[[JobRecord], JobRecord], str]] = {
         lambda r: ended(r, log=replace(log_of(r), leaves=[Hash(bytes(32)), *log_of(r).leaves[1:]])),
         "listed leaves have another root",
     ),
+    "a signed history that a batch's head is not of": (forked, "batch .* listed leaves have another root"),
+    "batches of a log that nobody serves": (
+        lambda r: ended(r, log=replace(log_of(r), head=None, leaves=())),
+        "batch .* 0 are listed",
+    ),
 }
 
 
@@ -147,13 +163,27 @@ def test_a_service_that_starts_elsewhere_is_found(
     assert not [fault for one in prove_record(record) for fault in one.faults]
 
 
+def test_a_head_whose_loss_the_earlier_log_admits_is_named_and_no_fork(record: JobRecord) -> None:
+    """The new head is not signed again, which is the one fault."""
+    log, at = log_of(lying := forked(record)), 7
+    assert log.head is not None
+    batch = next(iter(log.carried))
+    leaves = [*log.leaves, Hash(hash_leaf(job_log.encode_restart(batch, log.carried[batch], at)))]
+    told = PublishedRestart(number=len(log.leaves), batch=batch, at=at)
+    fields = {"size": len(leaves), "root": Hash(GrowingTree(leaves).compute_root()), "restarts": (told,)}
+    admitted = replace(log, leaves=leaves, head=log.head.model_copy(update=fields))
+    (result,) = prove_start(ended(lying, log=admitted))
+    assert [fault.detail for fault in result.faults if "not signed by" not in fault.detail] == []
+    assert any("restored without them" in line for line in result.unseen)
+
+
 def test_an_end_that_this_machine_merged_otherwise_is_found(record: JobRecord) -> None:
     (result,) = prove_start(record, Digest(OTHER))
     assert [fault.detail for fault in result.faults if "merged again ends with" in fault.detail]
 
 
 def test_an_end_that_no_log_has_is_not_seen_rather_than_proven(record: JobRecord) -> None:
-    """A list with another end names a round that the log has not: the service cannot log it after the fact."""
+    """A list with another end names a round that the log has not."""
     lying = last_round(begun_with(record, OTHER, parameters=OTHER), updated=OTHER, optimizer_state=None)
     (result,) = prove_start(lying)
     assert (result.checked, result.faults) == (0, ())
