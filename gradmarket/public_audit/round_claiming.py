@@ -18,6 +18,7 @@ from worker.protocol.client import MarketClient, build_job_path
 
 CONFLICT: Final = 409
 TAKEN: Final = "the own claim: other auditors have made all of the round; claim another round"
+UNSHOWN: Final = "the own claim: the market took it and does not show it; run this command again"
 
 
 class RoundClaimClient:
@@ -56,7 +57,10 @@ def claim_round(desk: RoundClaimClient, job: JobId, again: Recomputation, number
         if why:
             faults.append(ClauseFinding(Clause.CLAIMS, f"claim {item.number} of round {number}", why))
     own = address_of(key)
-    mine = f"the own is of {own}" if any(item.auditor == own for item in shown.items) else "none is the own"
+    is_shown = any(item.auditor == own for item in shown.items)
+    if not (is_shown or faults or unseen):
+        unseen.append(UNSHOWN)
+    mine = f"the own is of {own}" if is_shown else "none is the own"
     claims = "claim" if len(shown.items) == 1 else "claims"
     things = f"{claims} of round {number}; {mine}"
     return ClauseResult(Clause.CLAIMS, len(shown.items), things, tuple(faults), tuple(unseen))
