@@ -37,9 +37,23 @@ def test_locked_pay_is_collected_although_a_later_voucher_is_dead(vesting: Redee
     assert vesting.has == 40 - VEST
     vesting.takes(50)
     warp(vesting, 3 * HOUR)
-    assert not vesting.redeemer.redeem(vesting.account), "10 units are lost"
-    assert "TooLate" in vesting.said.getvalue()
-    assert vesting.has == 40
+    assert vesting.redeemer.redeem(vesting.account)
+    assert (vesting.has, vesting.account.lost, vesting.account.redeemable) == (40, 10, 0)
+    assert "is lost" in vesting.said.getvalue()
+
+
+def test_a_dead_voucher_is_recorded_while_what_was_credited_in_time_is_locked(vesting: RedeemingWallet) -> None:
+    vesting.takes(50)
+    warp(vesting, 2 * HOUR - 200)
+    vesting.redeemer.redeem(vesting.account)
+    vesting.takes(60)
+    warp(vesting, 210)
+    assert vesting.redeemer.redeem(vesting.account)
+    assert (vesting.account.lost, vesting.account.redeemable, vesting.account.closed) == (10, VEST, False)
+    warp(vesting, WINDOW_S)
+    assert vesting.redeemer.redeem(vesting.account)
+    assert (vesting.has, vesting.account.redeemable, vesting.account.closed) == (50, 0, True)
+    assert vesting.said.getvalue().count('"event": "voucher_lost"') == 1
 
 
 def test_burnt_pay_is_not_reported_as_redeemed(vesting: RedeemingWallet, validator: PrivateKey) -> None:

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from contracts import calls
 from contracts.ledger import Ledger
 from contracts.local import LocalChain, fund_gas
+from contracts.packing import PackedGroup
 from contracts.rpc import call_json_rpc
 from gradmarket.market.errors import Refused
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Amount, JobId, Units
+from gradmarket.market.terms import Amount, Hash, JobId, Units
 from tests.onchain import ETHER, HOUR, NewKey, open_on
 from worker.journal import Journal
 from worker.money.account_store import AccountStore, JobAccount
@@ -82,6 +84,11 @@ def warp(wallet: RedeemingWallet, seconds: int) -> None:
     call_json_rpc(wallet.ledger.web3, "evm_mine")
 
 
+def settle(wallet: RedeemingWallet, units: int) -> None:
+    group = PackedGroup(wallet.worker, Units(units), (Hash(bytes(32)),))
+    wallet.job.send(calls.settle_packed(wallet.job.market, wallet.job.id, 0, [group]))
+
+
 def test_gas_beyond_the_owner_s_ceiling_is_waited_for_until_claims_end_soon(wallet: RedeemingWallet) -> None:
     wallet.redeemer._ceiling = GasCeiling(10**9, urgent_s=600.0)
     call_json_rpc(wallet.ledger.web3, "anvil_setNextBlockBaseFeePerGas", hex(40 * 10**9))
@@ -147,11 +154,25 @@ def test_credited_pay_costs_no_further_gas_while_the_token_refuses(wallet: Redee
     assert wallet.ledger.nonce(wallet.worker) == sent
 
 
-def test_a_voucher_that_the_contract_refuses_is_not_sent_as_a_credit(wallet: RedeemingWallet) -> None:
+@pytest.mark.parametrize("settled", [0, 30])
+def test_a_voucher_that_died_closes_its_account_with_one_sentence(wallet: RedeemingWallet, settled: int) -> None:
+    if settled:
+        settle(wallet, settled)
     warp(wallet, 3 * HOUR)
-    assert not wallet.redeemer.redeem(wallet.account)
-    assert wallet.ledger.nonce(wallet.worker) == 0
-    assert "TooLate" in wallet.said.getvalue()
+    assert wallet.redeemer.redeem(wallet.account)
+    assert (wallet.account.lost, wallet.account.redeemable, wallet.account.closed) == (40 - settled, 0, True)
+    assert wallet.redeemer.accounts() == []
+    assert (wallet.has, wallet.ledger.nonce(wallet.worker)) == (settled, int(settled > 0))
+    assert wallet.said.getvalue().count('"event": "voucher_lost"') == 1
+    assert "tried again" not in wallet.said.getvalue()
+
+
+def test_a_voucher_that_a_batch_paid_closes_its_account_after_the_end_of_claims(wallet: RedeemingWallet) -> None:
+    settle(wallet, 40)
+    warp(wallet, 3 * HOUR)
+    assert wallet.redeemer.redeem(wallet.account)
+    assert (wallet.has, wallet.account.lost, wallet.account.closed) == (40, 0, True)
+    assert "voucher_lost" not in wallet.said.getvalue()
 
 
 @pytest.mark.parametrize(("off_s", "due"), [(-30 * HOUR, True), (30 * HOUR, False)])

@@ -57,7 +57,7 @@ def redeem_all(settings: WorkerSettings, journal: Journal) -> bool:
 
 def _is_owed(account: JobAccount) -> bool:
     """Returns whether a voucher is not redeemed, or the chain may have credited some of the promised pay."""
-    return bool(account.redeemable) or account.earned > account.redeemed
+    return not account.closed and (bool(account.redeemable) or account.earned > account.redeemed)
 
 
 class RedeemFeature(WorkerFeature):

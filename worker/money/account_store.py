@@ -50,6 +50,8 @@ class JobAccount(Stored):
     """The cumulative sum that the chain has paid out, or burnt after a ruling."""
     burnt: UnitsField = Units(0)
     """The burnt part of it."""
+    lost: UnitsField = Units(0)
+    """The part of the newest voucher that the contract had not credited when claims ended."""
     closed: bool = False
     """Everything is redeemed and the reservation is released."""
     accepted: int = 0
@@ -66,8 +68,8 @@ class JobAccount(Stored):
 
     @property
     def redeemable(self) -> Units:
-        """Returns the newest voucher's excess over the sum already paid out."""
-        return Units(max(0, self.vouchered - self.redeemed))
+        """Returns the newest voucher's excess over the sum already paid out and that lost."""
+        return Units(max(0, self.vouchered - self.lost - self.redeemed))
 
     @property
     def received(self) -> Units:
@@ -209,9 +211,15 @@ class AccountStore:
         update |= {"closed": False}
         self._replace_account(account.model_copy(update=update))
 
-    def paid_out(self, account: JobAccount, cumulative: Units, closed: bool, burnt: Units = NO_UNITS) -> None:
-        """Records that the chain has paid out, or burnt, up to `cumulative`."""
-        sums = {"redeemed": max(account.redeemed, cumulative), "burnt": max(account.burnt, burnt)}
+    def paid_out(
+        self, account: JobAccount, cumulative: Units, closed: bool, burnt: Units = NO_UNITS, lost: Units = NO_UNITS
+    ) -> None:
+        """Records that the chain has paid out, or burnt, up to `cumulative`, and that `lost` died with its claim."""
+        sums = {
+            "redeemed": max(account.redeemed, cumulative),
+            "burnt": max(account.burnt, burnt),
+            "lost": max(account.lost, lost),
+        }
         self._replace_account(account.model_copy(update={**sums, "closed": closed}))
         self.save()
 

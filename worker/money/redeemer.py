@@ -114,7 +114,10 @@ class Redeemer:
         return self._chain_view.claim_until(account.chain_job) - self._chain_view.now() < before_s
 
     def redeem(self, account: JobAccount) -> bool:
-        """Redeems the newest voucher and collects the credits of batches beyond it; returns False if that failed."""
+        """Redeems the newest voucher and collects the credits of batches beyond it; returns False if that failed.
+
+        After claims end it closes the account.
+        """
         return self._try_redemption(account, lambda: self._redeem_and_collect(account))
 
     def close(self, account: JobAccount) -> bool:
@@ -131,9 +134,8 @@ class Redeemer:
             try:
                 self._send_voucher(account, account.signature)
             except ContractRefused as refused:
-                if refused.name == "TooLate":  # credits in time are paid for ever
-                    self._collect(account)
-                raise
+                if refused.name != "TooLate":
+                    raise
         self._collect(account)
 
     def _collect(self, account: JobAccount) -> None:
@@ -143,7 +145,8 @@ class Redeemer:
             self.get_gas()
             require_receipt(claims.collect(ledger, self._key, job, self.address))
             onchain = ledger.account(job, self.address)
-        self._paid_out(account, onchain.withdrawn)
+        over = ledger.next_time() > ledger.job(job).claim_until
+        self._paid_out(account, onchain, over)
         if onchain.unpaid:
             self._describe_lock(account, onchain)
 
@@ -170,8 +173,10 @@ class Redeemer:
             )
             self._journal.once("credited", text, job=account.job)
 
-    def _paid_out(self, account: JobAccount, withdrawn: Units) -> None:
-        burnt = account.burnt
+    def _paid_out(self, account: JobAccount, onchain: AccountOnChain, over: bool) -> None:
+        """Records payment and, where claims are `over`, the loss of what was not credited in time: credits are paid for
+        ever, and the account is closed once they are."""
+        withdrawn, burnt = onchain.withdrawn, account.burnt
         if withdrawn > account.redeemed and self._chain_view.opened(account.chain_job).vest_window:
             burnt = events.sum_burnt(self._chain_view.ledger, account.chain_job, self.address)
         paid = withdrawn - burnt - account.received
@@ -179,7 +184,16 @@ class Redeemer:
             amount = convert_to_amount(Units(paid), account)
             text = f"Redeemed {self._money.text(amount)} of {account.job}."
             self._journal.report("redeemed", text, job=account.job, amount=str(amount))
-        self._account_store.paid_out(self._reload_account(account), withdrawn, closed=False, burnt=burnt)
+        lost = Units(max(0, account.vouchered - onchain.credited)) if over else Units(0)
+        if lost > account.lost:
+            amount = convert_to_amount(lost, account)
+            text = (
+                f"{self._money.text(amount)} of {account.job} is lost: claims ended before its voucher was redeemed. Run "
+                "the worker, or a watchtower, while claims last."
+            )
+            self._journal.report("voucher_lost", text, job=account.job, amount=str(amount))
+        closed = over and not onchain.unpaid
+        self._account_store.paid_out(self._reload_account(account), withdrawn, closed, burnt, lost)
 
     def _release_and_close(self, account: JobAccount) -> None:
         self._redeem_and_collect(account)

@@ -134,7 +134,7 @@ class Outlook:
             ledger = self._open_ledger(Hash(account.instance))
             onchain = ledger.account(account.chain_job, self.own.address)
             paid = max(account.redeemed, onchain.withdrawn)
-            owed = Units(max(0, max(account.vouchered, onchain.credited) - paid))
+            owed = Units(max(0, max(account.vouchered - account.lost, onchain.credited) - paid))
             until = float(ledger.job(account.chain_job).claim_until) if owed else None
         except MarketError as error:
             troubles.append(f"chain {account.chain_id} does not answer: {error}")
