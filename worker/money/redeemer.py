@@ -188,8 +188,8 @@ class Redeemer:
         if lost > account.lost:
             amount = convert_to_amount(lost, account)
             text = (
-                f"{self._money.text(amount)} of {account.job} is lost: claims ended before its voucher was redeemed. Run "
-                "the worker, or a watchtower, while claims last."
+                f"{self._money.text(amount)} of {account.job} is lost: claims ended before its voucher was redeemed. "
+                "Run the worker, or a watchtower, while claims last."
             )
             self._journal.report("voucher_lost", text, job=account.job, amount=str(amount))
         closed = over and not onchain.unpaid
