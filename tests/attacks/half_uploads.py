@@ -27,6 +27,10 @@ LARGE = {
 }
 
 
+ALL = 9
+"""More pieces than the payload has."""
+
+
 class Cut(Exception):
     """The connection."""
 
@@ -43,9 +47,13 @@ def body(worker: ScriptedWorker, held: Held, start: int, payload: bytes, pieces:
         yield framing.piece_digest(piece) + piece
 
 
-def sent(worker: ScriptedWorker, held: Held, start: int, payload: bytes, pieces: int = 9) -> str:
+def sent(worker: ScriptedWorker, held: Held, start: int, payload: bytes, pieces: int = ALL) -> str:
+    sending = body(worker, held, start, payload, pieces)
     with suppress(Cut):
-        told = worker.http.post("/v1/work/answers", content=body(worker, held, start, payload, pieces))
+        # a whole body has its length, as those of workers have: where a chunked one is refused, the service resets the
+        # connection after some bytes more, and the answer may be lost
+        content = b"".join(sending) if pieces == ALL else sending
+        told = worker.http.post("/v1/work/answers", content=content)
         if told.status_code == httpx.codes.OK:
             refusals = PollAnswer.model_validate_json(told.content).refusals
             return "+".join(sorted({item.code for item in refusals})) or "taken"
