@@ -9,6 +9,7 @@ from sqlalchemy import Select, select
 from contracts import events
 from contracts.ledger import AccountOnChain
 from contracts.rpc import LOCAL_CHAIN_IDS
+from gradmarket.market.rules import payment
 from gradmarket.market.terms import Address, Amount, Units
 from requester.chain.chain_context import ChainContext, opened_in
 from requester.store.accounts import accounts_of
@@ -54,8 +55,10 @@ def copy_job_from_chain(chain: ChainContext, job_id: str, block: int) -> None:
     with chain.begin() as work:
         job = lock_row(work, Job, job_id)
         before = min(job.deposited, job.budget)
-        # the sum of all deposits: the contract's figure is the rest after refunds
-        job.deposited, job.refunded = now.deposited + refunded, refunded
+        # the sum of all deposits: the contract's figure is the rest after refunds. Anybody may deposit up to 2^64
+        # units, which no column holds; a job spends its budget at most: more than a budget may be makes no difference
+        job.refunded = min(refunded, payment.MAX_UNITS)
+        job.deposited = min(now.deposited, payment.MAX_UNITS) + job.refunded
         if (added := min(job.deposited, job.budget) - before) > 0:  # deposits of others beyond the budget date nothing
             for listener in listeners_of(work):
                 listener.topped_up(work, job, Units(added), chain.clock())

@@ -9,6 +9,7 @@ from contracts import events
 from contracts.event_types import JobOpened
 from contracts.ledger import Ledger
 from contracts.transaction_types import Mined, Outcome, Receipt, Reverted, Signed
+from gradmarket.market.rules import payment
 from gradmarket.market.terms import BatchState, JobState
 from requester.chain.chain_context import TransactionKind, TransactionState
 from requester.store.locks import lock_row
@@ -72,7 +73,7 @@ def put_back(work: Work, batch: Batch) -> None:
 def record_escrow_opening(work: Work, job: Job, event: JobOpened, now: float) -> None:
     """Records that the escrow of the job, locked by the caller, is on-chain; the job runs unless it was ended."""
     job.chain_job, job.expiry, job.claim_until = event.job, event.expiry, event.claim_until
-    job.deposited = event.deposited
+    job.deposited = min(event.deposited, payment.MAX_UNITS)
     work.flush()
     record_event(work, job.id, "funded", now, chain_job=event.job, deposited=str(event.deposited * int(job.unit)))
     if job.state == JobState.AWAITING_FUNDS:

@@ -5,14 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from contracts import claims
+from contracts import calls, claims, events
 from contracts.ledger import Ledger
 from contracts.local import LocalChain, fund_gas
 from contracts.rpc import call_json_rpc
 from contracts.transactions import require_receipt
+from gradmarket.market.rules import payment
 from gradmarket.market.terms import Amount, JobState, Units
 from gradmarket.market.wire.poll import hash_of
-from requester.chain import escrow, funding
+from requester.chain import escrow, funding, outcomes
 from requester.chain.chain_context import TransactionKind
 from requester.chain.chain_worker import ChainWorker
 from requester.features import FEATURES
@@ -23,7 +24,7 @@ from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
 from tests.fee_token import market_over_fee_token, takes
 from tests.kit.contract_calls import is_signer
 from tests.lanes import FULL, leave_to_full
-from tests.onchain import ETHER, NewKey
+from tests.onchain import ETHER, NewKey, send_call, with_money
 
 
 def test_a_published_job_is_funded_and_runs(chain_fixture: ChainFixture) -> None:
@@ -127,6 +128,37 @@ def test_a_job_cancelled_while_it_is_opened_gets_its_deposit_back(own_till: Chai
     job = own_till.job(job_id)
     assert (job.state, job.deposited, job.refunded) == (JobState.CANCELLED, BUDGET, BUDGET)
     assert own_ledger.balance(own_till.chain.sender) == BUDGET
+
+
+def test_a_stranger_s_deposit_beyond_what_a_column_holds_stops_no_job(
+    chain_fixture: ChainFixture, new_key: NewKey
+) -> None:
+    ledger, place = chain_fixture.ledger, chain_fixture.chain.market
+    job_id, other = chain_fixture.running_job(), chain_fixture.running_job()
+    stranger = with_money(ledger, new_key())
+    for chain_job in (chain_fixture.job(one).chain_job or 0 for one in (job_id, other)):
+        send_call(ledger, stranger, calls.top_up(place, chain_job, Units(2**63)))
+    chain_fixture.set_job(other, state=JobState.FINISHED)
+    chain_fixture.settle_down()
+    assert chain_fixture.chain_worker.trouble == ""
+    job, ended = chain_fixture.job(job_id), chain_fixture.job(other)
+    assert (job.deposited, job.refunded) == (payment.MAX_UNITS, 0)
+    assert (ended.deposited, ended.refunded) == (payment.MAX_UNITS, payment.MAX_UNITS)
+    assert ledger.free(ended.chain_job or 0) == 0
+    chain_fixture.set_job(job_id, state=JobState.FINISHED)
+    chain_fixture.settle_down()
+    assert ledger.balance(chain_fixture.chain.sender) == 2 * (2**63 + BUDGET)
+
+
+def test_an_owner_s_deposit_beyond_what_a_column_holds_is_the_most_that_a_budget_may_be(
+    chain_fixture: ChainFixture,
+) -> None:
+    job_id = chain_fixture.running_job()
+    event = events.opened_job(chain_fixture.ledger, chain_fixture.job(job_id).chain_job or 0)
+    with chain_fixture.chain.begin() as work:
+        opened = replace(event, deposited=Units(2**64 - 1))
+        outcomes.record_escrow_opening(work, work.get_one(Job, job_id), opened, 0.0)
+    assert chain_fixture.job(job_id).deposited == payment.MAX_UNITS
 
 
 def test_an_ended_job_settles_at_once_and_gives_back_all_but_what_is_reserved(
