@@ -104,7 +104,7 @@ def audit_job(plan: AuditPlan, progress: Progress) -> AuditReport:
         if not isinstance(earlier, str) and earlier.closed:
             # an audit of the job that this one continues, of the same market and folder, may have merged it again
             folder = _name_folder(plan, plan.market.rstrip("/"), earlier.publication.job)
-            replayed = find_replayed_state(folder, earlier.closed[-1])
+            replayed = find_replayed_state(folder, earlier)
         results = [*prove_record(record), prove_log(record), *prove_start(record, replayed)]
         results += prove_panels(record, plan.seals)
         if plan.whole or (plan.sample and plan.claims is None):

@@ -8,10 +8,10 @@ interrupted audit goes on after its last whole round.
 import json
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from gradmarket.market.terms import Digest, blob_digest
 from gradmarket.market.wire.evidence import PublishedRound, PublishedTask
 from gradmarket.market.wire.poll import digest_of, hash_of
 from gradmarket.network import DownloadFailed, DownloadRefused, PartitionUnfit
-from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, JobRecord
+from gradmarket.public_audit.job_proof import Clause, ClauseFinding, ClauseResult, EarlierJob, JobRecord
 from gradmarket.public_audit.job_records import Progress
 from gradmarket.runner import DocumentInfo, Runner
 from graphdoc.encoding import Bytes
@@ -42,19 +42,29 @@ from worker import durable
 STATE: Final = "replayed.json"
 MEMORY: Final = "memory.safetensors"
 NOT_SERVED: Final = "tasks of rounds whose parameters nobody serves: --all merges the rounds before them again"
+MergedRecord = dict[str, Any]
+"""The job, by its publication and in the contract, the results of its rounds, and the roots of its tasks by their ids.
+"""
 PARAMETERS: Final = "parameters.safetensors"
 
 
-def find_replayed_state(folder: Path, last: PublishedRound) -> Digest | None:
-    """Returns the digest of the optimizer's state after this round as an earlier audit in the folder computed it; None
-    where none came so far, or its parameters differ.
+def find_replayed_state(folder: Path, earlier: EarlierJob) -> Digest | None:
+    """Returns the digest of the optimizer's state after the job's last round as an earlier audit in the folder computed
+    it; None where none of this publication came so far, or its parameters differ.
     """
+    last = earlier.closed[-1]
     try:
         state = json.loads((folder / STATE).read_bytes())
         parameters, memory = state["digests"]
+        job = state["record"]["job"]
     except (FileNotFoundError, ValueError, KeyError):
         return None
-    return Digest(memory) if (state["done"], parameters) == (last.number, last.updated) else None
+    merged = (job, state["done"], parameters)
+    return Digest(memory) if merged == (_name_job(earlier), last.number, last.updated) else None
+
+
+def _name_job(record: JobRecord | EarlierJob) -> list[str | int]:
+    return [record.publication.digest, record.opened.job]
 
 
 def find_obstacle(spec: JobSpec) -> str:
@@ -200,12 +210,15 @@ class Recomputation:
             self.unseen.append(f"the merge of round {one.number}: {error}")
             return None
 
-    def _list_done(self, number: int) -> dict[str, str]:
-        """Returns the recorded roots and results of the rounds up to this one."""
+    def _list_done(self, number: int) -> MergedRecord:
+        """Returns the job, and the recorded roots and results of its rounds up to this one."""
         rounds = [one for one in self.record.closed if one.number <= number]
-        gave = {f"round {one.number}": str(one.updated) for one in rounds}
         tasks = (task for one in rounds for task in self.record.find_merged_tasks(one.number))
-        return gave | {task.id: str(task.root) for task in tasks}
+        return {
+            "job": _name_job(self.record),
+            "rounds": [str(one.updated) for one in rounds],
+            "tasks": {task.id: str(task.root) for task in tasks},
+        }
 
     def _load_model(self, anew: bool = False) -> "ReplayedModel":
         publication = self.record.publication
@@ -257,18 +270,18 @@ class ReplayedModel:
         self.parameters, self.done = after, number
         return self.digest
 
-    def store(self, folder: Path, told_by: Mapping[str, str]) -> None:
+    def store(self, folder: Path, record: MergedRecord) -> None:
         """Stores the model and the record so far, so that another process can resume from there."""
         memory = pack_tensors(self.memory)
         durable.write_file_atomically(folder / MEMORY, memory, synced=False)
         durable.write_file_atomically(folder / PARAMETERS, self.parameters, synced=False)
-        state = {"done": self.done, "record": dict(told_by), "digests": [self.digest, blob_digest(memory)]}
+        state = {"done": self.done, "record": record, "digests": [self.digest, blob_digest(memory)]}
         durable.write_file_atomically(folder / STATE, json.dumps(state).encode(), synced=False)
 
-    def resume(self, folder: Path, list_done: Callable[[int], Mapping[str, str]]) -> Sequence[str]:
+    def resume(self, folder: Path, list_done: Callable[[int], MergedRecord]) -> Sequence[str]:
         """Resumes from the stored model where the record is unchanged so far; returns the tasks that were equal.
 
-        Returns none, and begins anew, where nothing whole was stored or the record differs now.
+        Returns none, and begins anew, where nothing whole was stored or the job or its record differs now.
         """
         try:
             state = json.loads((folder / STATE).read_bytes())
@@ -280,4 +293,4 @@ class ReplayedModel:
             return ()
         self.parameters, self.done = bytearray(parameters), state["done"]
         self.memory = unpack_tensors(bytearray(memory))
-        return tuple(name for name in state["record"] if not name.startswith("round "))
+        return tuple(state["record"]["tasks"])

@@ -48,10 +48,10 @@ from gradmarket.market.wire.evidence import PublishedEvidence, PublishedTask
 from gradmarket.market.wire.hearing_messages import AuditorQuestion
 from gradmarket.market.wire.log_proofs import PublishedRestart
 from gradmarket.mistakes import CODE
-from gradmarket.public_audit.job_proof import BatchOnChain, Clause, ClauseResult, JobRecord, prove_record
+from gradmarket.public_audit.job_proof import BatchOnChain, Clause, ClauseResult, EarlierJob, JobRecord, prove_record
 from gradmarket.public_audit.job_records import JobSource
 from gradmarket.public_audit.log_proof import prove_log
-from gradmarket.public_audit.recomputation import NOT_SERVED, STATE, Recomputation
+from gradmarket.public_audit.recomputation import NOT_SERVED, STATE, Recomputation, find_replayed_state
 from gradmarket.sealing import OpenedAnswer, OpenedAnswers, SealingKey
 from tests.lanes import FULL, leave_to_full
 from tests.patience import wait_until
@@ -550,6 +550,19 @@ def test_a_merge_that_was_published_otherwise_is_found_and_an_audit_goes_on_wher
         (tmp_path / "parameters.safetensors").write_bytes(b"torn")
         assert replay(record) == (6, 3, [])
         assert replay(changed_round(record, 0, updated=OTHER)) == (2, 1, ["round 0"]), "what was kept is of a record"
+        assert replay(record) == (6, 3, [])
+        optimizer = record.publication.spec.optimizer.model_copy(update={"lr": 0.02})
+        slower = record.publication.spec.model_copy(update={"optimizer": optimizer})
+        other = record.publication.model_copy(update={"spec": slower})
+        opened = replace(record.opened, job=record.opened.job + 1)
+
+        def keeps(told: JobRecord) -> bool:
+            ended = EarlierJob(told.opened, told.publication, told.rounds, told.state, told.log)
+            return find_replayed_state(tmp_path, ended) is not None
+
+        found = [keeps(record), keeps(replace(record, publication=other)), keeps(replace(record, opened=opened))]
+        assert found == [True, False, False]
+        assert replay(replace(record, publication=other)) == (2, 1, ["round 0"]), "and of its publication"
 
 
 @FULL
