@@ -11,6 +11,7 @@ from contracts.gas_price import WAITS
 from gradmarket.market.features.audits import class_checks
 from gradmarket.market.features.explanations import describe_shortage, in_words
 from gradmarket.market.features.proven import seat_rules
+from gradmarket.market.features.proven.seat_rules import Newcomer
 from gradmarket.market.rules import assignment, newcomers
 from gradmarket.market.rules.assignment import Candidate, Idle, Mixable, Opening, Reason
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
@@ -258,18 +259,22 @@ def describe_locked_money(reader: RowReader, job: Job, alive: Sequence[Worker]) 
 
 
 def _describe_kept_money(reader: RowReader, job: Job, now: float) -> str:
-    """Describes when the job goes on where newcomers without a deposit hold all that they may; else empty."""
+    """Describes how the job goes on where newcomers, or those without a deposit, hold all that they may; else empty."""
     if not joining.has_queue(reader, job, now):
         return ""
     money = newcomers_money.load_newcomers_money(reader, job, now)
-    if money.without > 0 or not money.left:
+    if not money.left:
+        return f"{_describe_held_money(money)}: gradmarket job fund {job.id} {money.missing * int(job.unit)}"
+    if money.without > 0:
         return ""
     deposit = "" if jobs.load_spec(job).stake is None else f", one with a stake at once ({_name_deposit(job)})"
-    return f"{_describe_unbacked(money)}: another one gets its own in {describe_seconds(money.next_s)}{deposit}"
+    return f"{_describe_held_money(money)}: another one gets its own in {describe_seconds(money.next_s)}{deposit}"
 
 
-def _describe_unbacked(money: newcomers_money.NewcomersMoney) -> str:
+def _describe_held_money(money: newcomers_money.NewcomersMoney) -> str:
     total = money.held.total() + money.left
+    if not money.left:
+        return f"newcomers hold all {total} reservations for newcomers"
     return f"newcomers without a deposit hold {money.unbacked} of {total} reservations for newcomers"
 
 
@@ -425,23 +430,18 @@ def _describe_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mi
     if place is None:
         return ""
     own, spec = queue[place - 1], jobs.load_spec(job)
-    held_up, votes, left = "", spec.replication.replicas, None
+    held_up, is_spent, votes, left = "", False, spec.replication.replicas, None
     if own.is_unknown and seats.count_proven(reader, job, mixable, now, votes) >= votes:
         left = seat_rules.find_pausing_place(own.party, seats.list_watched_places(reader, job, now))
     if left is not None:
         subject = "it" if left.operator == own.party.operator else "a newcomer of its network"
         rest = describe_seconds(left.at + seat_rules.compute_watched_s(spec.deadlines.lease_s) - now)
         held_up = f"{subject} left a place of this job: without a deposit it gets the next one in {rest}"
-    elif not own.covered and not own.deposit:
-        money = newcomers_money.load_newcomers_money(reader, job, now)
-        if money.without <= 0:
-            held_up = (
-                f"{_describe_unbacked(money)}: it gets one of those left as others are paid or rounds pass, or in "
-                f"{describe_seconds(money.next_s)}"
-            )
+    elif not own.covered:
+        held_up, is_spent = _describe_newcomers_money(reader, job, own, now)
     if held_up:
         deposit = f"; a deposit, which comes back, has its own: {_name_deposit(job)}"
-        remedy = "" if spec.stake is None else deposit
+        remedy = "" if spec.stake is None or is_spent else deposit
         return f"{held_up}, and it is at place {place} of {len(queue)} newcomers{remedy}"
     row, share = jobs.latest_round(reader, job.id), joining.load_share(reader, job, mixable, now)
     tasks_now = spec.sizes.of(row.number if row else 0)
@@ -452,6 +452,26 @@ def _describe_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mi
         f"newcomers get one task in {share}, in turn, until {spec.proof} answers of theirs passed an audit, counted "
         f"by what they cost beside this job's: it is at place {place} of {len(queue)}, and its pay may be expected "
         f"within {rounds} round{'s' * (rounds > 1)}{time}"
+    )
+
+
+def _describe_newcomers_money(reader: RowReader, job: Job, own: Newcomer, now: float) -> tuple[str, bool]:
+    """Returns why the newcomer gets no money, empty where it does, and whether no deposit of its own would help."""
+    money = newcomers_money.load_newcomers_money(reader, job, now)
+    if seat_rules.choose_funded([own], money.held, money.left, money.without):
+        return "", False
+    held = _describe_held_money(money)
+    if not money.left:
+        return f"{held}: it gets one as others are paid or the job is funded", True
+    if money.without <= 0:
+        rest = describe_seconds(money.next_s)
+        return f"{held}: it gets one of those left as others are paid or rounds pass, or in {rest}", False
+    owner = "network" if own.party.network else "payout address"
+    count = money.held[own.party.network or own.party.payout]
+    return (
+        f"newcomers of its {owner} hold {count} reservations, and no more are left for others: it gets one as these "
+        "are paid or rounds pass",
+        False,
     )
 
 

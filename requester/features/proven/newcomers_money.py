@@ -27,7 +27,9 @@ class NewcomersMoney:
     without: int
     """Of `left`, the most that those without a deposit may get."""
     next_s: float
-    """Seconds until they may get one more, should the round not end."""
+    """Seconds until they may get one more, should the round not end; where `left` is 0, more funds alone give one."""
+    missing: int
+    """Units of the deposit that are missing to one more than those held and left."""
     proven: int
     """Prices that are left for proven workers, beside all of these."""
 
@@ -58,9 +60,12 @@ def load_newcomers_money(reader: RowReader, job: Job, now: float) -> NewcomersMo
     number, still = 0 if row is None else row.number, int(open_s // watched_s)
     if still and spec.stake is None:
         number = spec.rounds
-    without = seat_rules.count_open_prices(held.total() + left, unbacked, number, spec.rounds, still)
-    next_s, for_proven = (still + 1) * watched_s - open_s, max(0, (allowance - proven_units) // price)
-    return NewcomersMoney(held, unbacked, left, min(left, without), next_s, for_proven)
+    total = held.total() + left
+    opened = seat_rules.count_open_prices(total, 0, number, spec.rounds, still)
+    without, closed = max(0, opened - unbacked), 0 if spec.stake is None else max(0, unbacked - opened)
+    next_s, for_proven = (still + 1 + closed) * watched_s - open_s, max(0, (allowance - proven_units) // price)
+    missing = newcomers.SHARE * (total + 1) * price - job.deposited
+    return NewcomersMoney(held, unbacked, left, min(left, without), next_s, missing, for_proven)
 
 
 _HELD: Final = (

@@ -234,6 +234,11 @@ def test_liars_of_one_network_leave_half_of_the_money_to_other_networks(new_mark
     market.gather(near, far)
     due = set(list_due(market)) & {near.address, far.address}
     assert due == ({near.address, far.address} if at_risk else {far.address})
+    words = (
+        "newcomers of its network hold 2 reservations, and no more are left for others: it gets one as these are paid"
+    )
+    assert (words in near.waiting) is (at_risk == 0)
+    assert words not in far.waiting
 
 
 def allow_newcomers(market: MarketFixture, prices: int) -> None:
@@ -297,6 +302,52 @@ def test_a_job_with_stakes_goes_on_behind_leavers_by_one_newcomer_each_twenty_le
         auditor.work()
         market.gather(*team)
         assert len(reserve(market)) == 1
+
+
+def test_a_stake_that_is_withdrawn_lengthens_the_wait_that_the_job_names(new_market: NewMarket) -> None:
+    """Its price stays reserved, so that those without one hold six of eight: three times twenty leases open one."""
+    market, auditor = start_behind_leavers(new_market, stake=STAKES)
+    for number in range(2):
+        join(market, f"withdrawn {number}", reserved=PRICE)
+    newcomer = join(market, "its own")
+    market.lapse(workers.LIVE_S + 1.0)
+    market.gather(newcomer)
+    left_s = market.rounds()[0].opened_at + 3 * seat_rules.compute_watched_s(DEADLINES["lease_s"]) - market.clock()
+    assert f"another one gets its own in {left_s / 60:.0f} min, one with a stake at once" in market.why_waiting()
+    assert f"rounds pass, or in {left_s / 60:.0f} min" in newcomer.waiting
+    market.lapse(left_s - 2.0)
+    auditor.work()
+    market.gather(newcomer)
+    assert list_due(market) == []
+    market.lapse(3.0)
+    market.gather(newcomer)
+    assert list_due(market) == [newcomer.address]
+
+
+@pytest.mark.parametrize(("staked", "at_risk"), [(False, 0), (True, 0), (True, 16 * PRICE)])
+def test_where_newcomers_hold_all_of_their_money_the_job_names_the_least_funds(
+    new_market: NewMarket, staked: bool, at_risk: int
+) -> None:
+    """No time and no stake gives a further one its own."""
+    market, auditor = start_behind_leavers(new_market, **({"stake": STAKES} if staked else {}))
+    for number in range(4):
+        join(market, f"network {4 + number}", reserved=PRICE)
+    newcomer = join(market, "its own")
+    with market.context.begin() as work:
+        work.get_one(Account, (market.job, newcomer.address)).at_risk = at_risk
+    market.lapse(10 * seat_rules.compute_watched_s(DEADLINES["lease_s"]))
+    auditor.work()
+    market.gather(newcomer)
+    assert list_due(market) == []
+    words = "newcomers hold all 8 reservations for newcomers"
+    assert newcomer.waiting.endswith(
+        f"{words}: it gets one as others are paid or the job is funded, and it is at place 1 of 1 newcomers"
+    )
+    assert market.why_waiting().endswith(f"{words}: gradmarket job fund {market.job} {4 * PRICE}")
+    for added, due in ((4 * PRICE - 1, []), (1, [newcomer.address])):
+        with market.context.begin() as work:
+            work.get_one(Job, market.job).deposited += added
+        assert list_due(market) == due
 
 
 @pytest.mark.parametrize("asking", [False, True])
