@@ -71,6 +71,7 @@ class AccountOnChain:
 class Block:
     number: int
     time: int
+    hash: Hash
 
 
 _JOB_FIELDS: Final = {re.sub("_(.)", lambda part: part[1].upper(), each.name): each.name for each in fields(JobOnChain)}
@@ -208,7 +209,7 @@ class Ledger:
     def block(self) -> Block:
         with node_errors():
             latest = self.web3.eth.get_block("latest")
-            return Block(int(latest["number"]), int(latest["timestamp"]))
+            return Block(int(latest["number"]), int(latest["timestamp"]), Hash(bytes(latest["hash"])))
 
 
 _ACCOUNT: Final = keccak(text="account(uint256,address)")[:4]

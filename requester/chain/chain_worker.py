@@ -7,6 +7,8 @@ from typing import Final
 import structlog
 from sqlalchemy import exists, func, or_, select
 
+from contracts.ledger import Block
+from contracts.rpc import LOCAL_CHAIN_IDS
 from gradmarket.market.terms import Address, JobState, TaskState, Units
 from gradmarket.network.chain_errors import (
     ChainUnreachable,
@@ -43,7 +45,7 @@ class ChainWorker:
         self._notified = notified
         self._look_at = 0.0
         self._connected = False
-        self._looked: int | None = None
+        self._looked: Block | None = None
         self.trouble = ""
         self._told: str | None = None
         self._retired = False
@@ -53,7 +55,7 @@ class ChainWorker:
         if self._notified is None or self._notified.is_set() or self._chain.clock() >= self._look_at:
             return True
         try:
-            return self._chain.ledger.height() != self._looked or self._has_due_work()
+            return self._chain.ledger.height() != self._looked_number or self._has_due_work()
         except (ChainUnreachable, NodeRefused):
             return True  # the step reports it
 
@@ -163,10 +165,10 @@ class ChainWorker:
         chain.ledger.verify()
         chain.correction.mark_forgotten_transactions(chain)
         if self._looked is None:
-            self._looked = chain.ledger.height()
+            self._looked = chain.ledger.block()
         with chain.reading() as reader:
             ids = [job.id for job in with_money(reader)]
-            newest = max(self._looked, reader.session.scalar(select(func.max(Transaction.block))) or 0)
+            newest = max(self._looked.number, reader.session.scalar(select(func.max(Transaction.block))) or 0)
         for job_id in ids:
             chain.correction.correct_batches(chain, job_id)
             mirror.copy_job_from_chain(chain, job_id, newest)
@@ -175,7 +177,7 @@ class ChainWorker:
     def _run_parts(self) -> bool:
         chain = self._chain
         moved = chain.correction.mark_forgotten_transactions(chain)
-        moved |= bool(sender.record_known_outcomes(chain, self._looked or 0))
+        moved |= bool(sender.record_known_outcomes(chain, self._looked_number))
         dear: GasTooDear | None = None
         for part in (
             funding.open_jobs,
@@ -190,17 +192,32 @@ class ChainWorker:
                 moved |= part(chain)
             except GasTooDear as error:
                 dear = error  # transactions sent already go on
-        moved = bool(sender.record_known_outcomes(chain, self._looked or 0)) or self._copy_worker_changes() or moved
+        moved = bool(sender.record_known_outcomes(chain, self._looked_number)) or self._copy_worker_changes() or moved
         if dear is not None:
             raise dear
         return moved
 
+    @property
+    def _looked_number(self) -> int:
+        return 0 if self._looked is None else self._looked.number
+
     def _copy_worker_changes(self) -> bool:
-        """Copies the changes that workers made on-chain since the last look; returns whether anything was copied."""
-        last = self._chain.ledger.block().number
-        first = (last if self._looked is None else self._looked) + 1
-        copied = (first <= last or bool(self._chain.strangers)) and mirror.copy_changed_accounts(
-            self._chain, first, last
+        """Copies the changes that workers made on-chain since the last look; returns whether anything was copied.
+
+        Where a re-org replaced the block of that look, the next step copies everything, as after a disconnect.
+        """
+        ledger = self._chain.ledger
+        newest = ledger.block()
+        looked = self._looked or newest
+        there = newest.hash if newest.number == looked.number else ledger.block_hash(looked.number)
+        if there is None and ledger.deployment.chain_id not in LOCAL_CHAIN_IDS:
+            return False  # one of several nodes, which lacks the block
+        if there != looked.hash:
+            self._connected, self._looked = False, newest
+            return True
+        last = max(newest, looked, key=lambda block: block.number)
+        copied = (last != looked or bool(self._chain.strangers)) and mirror.copy_changed_accounts(
+            self._chain, looked.number + 1, last.number
         )
         self._looked = last
         return copied

@@ -5,17 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from contracts import calls
 from contracts.deployment import deploy_market
 from contracts.ledger import Ledger
 from contracts.local import LocalChain
 from contracts.rpc import call_json_rpc
-from gradmarket.market.terms import Amount, BatchState, JobState
+from gradmarket.market.terms import Amount, BatchState, JobState, Units
 from requester.chain.chain_context import TransactionState
 from requester.store.tables import Batch, Earned, JobEvent, Transaction
 from tests.chain.chain_differences import list_chain_differences
-from tests.chain.chain_fixture import ChainFixture, busy, check
+from tests.chain.chain_fixture import BUDGET, ChainFixture, busy, check
 from tests.lanes import FULL
-from tests.onchain import DEPLOYER, NewKey
+from tests.onchain import DEPLOYER, NewKey, send_call, with_money
 
 
 @pytest.fixture
@@ -110,6 +111,25 @@ def test_a_transaction_dropped_by_the_chain_is_sent_again_byte_by_byte(
     check(own_till, job_id, worker, 7)
     (again,) = own_till.all(Transaction, Transaction.kind == "settle")
     assert (again.hash, again.state) == (row.hash, TransactionState.MINED)
+
+
+@pytest.mark.parametrize("moves_in", [True, False], ids=["appears", "vanishes"])
+def test_a_stranger_s_deposit_in_a_block_that_replaced_a_looked_one_is_seen(
+    own_till: ChainFixture, own_ledger: Ledger, new_key: NewKey, moves_in: bool
+) -> None:
+    job_id, stranger = own_till.running_job(), with_money(own_ledger, new_key())
+    own_till.settle_down()
+    saved, chain_job = snapshot(own_ledger), own_till.job(job_id).chain_job or 0
+    for deposited in (not moves_in, moves_in):
+        if deposited:
+            send_call(own_ledger, stranger, calls.top_up(own_till.chain.market, chain_job, Units(70)))
+        else:
+            call_json_rpc(own_ledger.web3, "evm_mine")
+        own_till.settle_down()
+        assert own_till.job(job_id).deposited == BUDGET + 70 * deposited
+        if deposited != moves_in:
+            go_back(own_ledger, saved)
+    assert own_till.chain_worker.trouble == ""
 
 
 @FULL
