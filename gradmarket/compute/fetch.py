@@ -290,12 +290,12 @@ def _in_pace(response: httpx.Response) -> Iterator[bytes]:
 
 
 def _at_most(limit: int, response: httpx.Response, until: float) -> bytes:
-    data = b""
+    data = bytearray()
     for chunk in _in_pace(response):
         data += chunk
         if len(data) > limit or time.monotonic() > until:
             raise DownloadRefused(f"{response.url} is longer than {limit} bytes, or takes too long")
-    return data
+    return bytes(data)
 
 
 def _measure_file_length(path: Path) -> int:

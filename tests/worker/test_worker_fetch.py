@@ -186,6 +186,27 @@ def test_a_document_or_manifest_of_any_length_is_not_taken_into_memory(
     assert fetcher.fetch_described(digest) == DATA
 
 
+class CopiedChunk(bytes):
+    """Notes how many received bytes are copied to add it to them."""
+
+    copied: ClassVar[list[int]] = []
+
+    def __radd__(self, received: bytes) -> bytes:
+        if isinstance(received, bytes):
+            self.copied.append(len(received))
+        return NotImplemented
+
+
+def test_an_answer_in_many_chunks_is_not_copied_at_each(fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else an archive's index of 64 MiB keeps an auditor at work for minutes."""
+    Site.pages["/index"] = DATA
+    monkeypatch.setattr(fetch, "_in_pace", lambda response: map(CopiedChunk, response.iter_raw(1000)))
+    assert fetcher.small("/index", len(DATA)) == DATA
+    assert CopiedChunk.copied == []
+    with pytest.raises(DownloadRefused, match="longer than"):
+        fetcher.small("/index", len(DATA) - 1)
+
+
 def test_more_bytes_than_declared_are_refused(fetcher: Fetcher, tmp_path: Path) -> None:
     digest = serve()
     with pytest.raises(DownloadRefused, match="longer than"):
