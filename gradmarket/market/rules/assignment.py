@@ -269,6 +269,10 @@ class Idle(StrEnum):
     SEATED = "it has its seat in the job, and gets the next one once it has answered"
     NEXT_TURN = "its next seat comes once an honest machine could have computed its last one"
     OPERATOR_SEATED = "another worker of its operator has a seat, and an operator has one"
+    OPERATOR_HOLDS = (
+        "money is reserved for another worker of its operator: its own comes once that one is paid, or stops and gives "
+        "it back"
+    )
     NOT_IN_CREW = "other proven workers vote in this round"
     NO_TRIAL = "workers that delivered before suffice, and as many newcomers as the job tries at once have places"
     PROVEN_VOTE = "proven workers alone vote while the auditor is away"

@@ -413,6 +413,8 @@ def _explain_chance(
             return Idle.SPENT, f"{reason}: {locked}"
         if count_free_units(reader, job) < jobs.compute_reserve_per_gradient(job):
             return Idle.SPENT, Idle.SPENT
+        if joining.has_queue(reader, job, now) and newcomers_money.has_holder_beside(reader, job, candidate.party):
+            return Idle.OPERATOR_HOLDS, Idle.OPERATOR_HOLDS
         return reason, reason
     # why others are drawn where the worker could be
     count = progress.count_open_places(chance.task, chance.replicas)

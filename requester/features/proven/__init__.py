@@ -8,8 +8,7 @@ The queue of newcomers for the next reservations is by market.rules.newcomers.
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import bindparam, func, select
-from sqlalchemy.orm import aliased
+from sqlalchemy import func
 
 from gradmarket.market.features.proven import seat_rules
 from gradmarket.market.rules import newcomers as rules
@@ -25,7 +24,7 @@ from requester.features.proven.seating import SeatPool
 from requester.moves.candidates import CandidatePool
 from requester.store import jobs, newcomers, workers
 from requester.store.in_hand import TaskInHand
-from requester.store.tables import Account, Job, Replica, Worker
+from requester.store.tables import Job, Replica, Worker
 from requester.store.work import RowReader
 
 
@@ -63,15 +62,8 @@ def _draw_proven_parties(reader: RowReader, job: Job, mixable: Mixable, now: flo
     return list(firsts.values())
 
 
-_OTHER: Final = aliased(Worker)
-_HOLDERS: Final = (
-    select(_OTHER.operator)
-    .join(Account, Account.worker == _OTHER.address)
-    .where(Account.job_id == bindparam("job"), Account.earned == 0, Account.reserved >= workers.PRICE)
-)
-"""The operators of the workers that have money reserved in the job and have earned nothing there."""
 _RECORDED: Final = (
-    newcomers.ASKS.where(proven_records.PROVEN, Worker.operator.not_in(_HOLDERS))
+    newcomers.ASKS.where(proven_records.PROVEN, Worker.operator.not_in(newcomers_money.HOLDERS))
     .order_by(newcomers.TURN, func.random())
     .limit(newcomers.SAMPLE)
 )

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import BigInteger, bindparam, select
+from sqlalchemy.orm import aliased
 
 from gradmarket.market.features.proven import seat_rules
 from gradmarket.market.rules import newcomers
+from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.replication import proven
 from gradmarket.market.terms import Units
 from requester.features.proven import proven_records
@@ -68,6 +70,22 @@ def load_newcomers_money(reader: RowReader, job: Job, now: float) -> NewcomersMo
     return NewcomersMoney(held, unbacked, left, min(left, without), next_s, missing, for_proven)
 
 
+def has_holder_beside(reader: RowReader, job: Job, party: Party) -> bool:
+    """Returns whether another worker of its operator has money reserved in the job and has earned nothing there."""
+    about = {"job": job.id, "price": job.price, "operator": party.operator, "worker": party.worker}
+    return reader.session.scalar(_HELD_BY, about) is not None
+
+
+_OTHER: Final = aliased(Worker)
+HOLDERS: Final = (
+    select(_OTHER.operator)
+    .join(Account, Account.worker == _OTHER.address)
+    .where(Account.job_id == bindparam("job"), Account.earned == 0, Account.reserved >= workers.PRICE)
+)
+"""The operators of the workers that have money reserved in the job and have earned nothing there."""
+_HELD_BY: Final = HOLDERS.where(_OTHER.operator == bindparam("operator"), _OTHER.address != bindparam("worker")).limit(
+    1
+)
 _HELD: Final = (
     select(
         *(Worker.network, Worker.payout, Account.reserved),

@@ -327,6 +327,13 @@ def one_beside_its_operators_seat(new_market: NewMarket) -> SimWorker:
     return poll_as(market.worker(payout=market.workers[0].address, consent=1))
 
 
+@gives(Idle.OPERATOR_HOLDS)
+def one_beside_its_operators_money(new_market: NewMarket) -> SimWorker:
+    market = open_voted_job(new_market, proven=3, tasks_per_round=2, rounds=3)
+    market.drive()
+    return poll_as(market.worker(payout=market.workers[0].address, consent=1, reserved=0))
+
+
 @gives(Idle.NOT_IN_CREW)
 def one_that_is_not_of_the_crew(new_market: NewMarket) -> SimWorker:
     market = open_voted_job(new_market, proven=4)
