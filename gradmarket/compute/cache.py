@@ -1,5 +1,6 @@
 """A cache of downloads on disk, named by digest; evicts the least recently used files beyond its limit."""
 
+import errno
 import fcntl
 import mmap
 import os
@@ -17,6 +18,7 @@ from gradmarket.network import DownloadFailed, DownloadRefused
 from graphdoc.encoding import Bytes
 
 LOCK: Final = ".lock"
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Cache:
@@ -78,11 +80,18 @@ class Cache:
 
     @contextmanager
     def open_part(self, digest: Digest, length: int) -> Iterator[Path]:
-        """Yields the path of the `.part` file, with room for `length` bytes; it is not evicted until the block ends."""
+        """Yields the path of the `.part` file, with room for `length` bytes; it is not evicted until the block ends.
+
+        Raises OSError with the path where the disk is full.
+        """
         part = self.part(digest)
         self.make_room(part, length)
         try:
             yield part
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                error.filename = str(part)
+            raise
         finally:
             with self._lock:
                 self._filling.pop(part, None)

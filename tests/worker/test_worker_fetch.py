@@ -557,6 +557,15 @@ def test_a_cache_whose_files_vanish_meanwhile_goes_on(fetcher: Fetcher, tmp_path
     assert fetcher.blob(digest) == DATA
 
 
+def test_a_full_disk_is_named_by_the_file_that_has_no_room(tmp_path: Path) -> None:
+    cache, digest = Cache(tmp_path, 10**6), blob_digest(DATA)
+    part = cache.part(digest)
+    part.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as caught, cache.open_part(digest, len(DATA)):
+        part.write_bytes(DATA)
+    assert caught.value.filename == str(part)
+
+
 def test_a_file_of_the_cache_that_is_too_long_is_not_read(fetcher: Fetcher) -> None:
     digest = serve()
     fetcher.blob(digest)
