@@ -9,6 +9,7 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 from typer.testing import CliRunner
 
+from contracts.rpc import call_json_rpc
 from gradmarket.archives.archive_index import BLOBS, INDEX, ArchiveIndex
 from gradmarket.cli import app
 from gradmarket.market.features.disputes.receipts import KeptReceipt, receipt_struct
@@ -30,6 +31,7 @@ from tests.worker.test_worker_verify import Outvoted, settle, write_log
 from worker.features.disputes.kept_receipts import find_receipts_file
 from worker.features.verify import self_check
 from worker.markets.worker_context import WorkerContext
+from worker.money.account_store import BOOK, AccountStore
 from worker.protocol import records
 
 GONE = "http://127.0.0.1:9"
@@ -127,6 +129,25 @@ def test_the_command_collects_pay_credited_without_a_voucher(
     done = CliRunner().invoke(app, ["wallet", "redeem", "--data", str(data)])
     assert done.exit_code == 0, done.output
     assert fake_market.job.ledger.balance(me) - before == fake_market.price
+
+
+def test_the_command_redeems_again_what_a_re_org_dropped_after_the_account_s_end(
+    fake_market: FakeMarket, gone: Callable[[], WorkerContext], worker_key: PrivateKey
+) -> None:
+    data, me, ledger = gone().settings.data, address_of(worker_key), fake_market.job.ledger
+    settle(fake_market, worker_key, [0])
+    words = ["wallet", "redeem", "--data", str(data)]
+    snapshot = call_json_rpc(ledger.web3, "evm_snapshot")
+    assert CliRunner().invoke(app, words).exit_code == 0
+    paid, store = ledger.balance(me), AccountStore(data / BOOK)
+    store.paid_out(store.accounts[0], store.accounts[0].redeemed, closed=True)
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, "There is nothing to redeem." in done.output) == (0, True)
+    call_json_rpc(ledger.web3, "evm_revert", snapshot)
+    assert ledger.balance(me) == 0
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, ledger.balance(me)) == (0, paid)
+    assert "The chain dropped a payment of" in done.output
 
 
 def test_a_mirror_that_serves_another_log_is_named_and_the_next_one_read(

@@ -175,6 +175,22 @@ def test_a_voucher_that_a_batch_paid_closes_its_account_after_the_end_of_claims(
     assert "voucher_lost" not in wallet.said.getvalue()
 
 
+def test_a_payment_that_a_re_org_dropped_after_the_account_s_end_is_redeemed_again(wallet: RedeemingWallet) -> None:
+    before = call_json_rpc(wallet.ledger.web3, "evm_snapshot")
+    assert wallet.redeemer.close(wallet.account)
+    assert (wallet.has, wallet.account.closed) == (40, True)
+    wallet.redeemer.reopen_dropped_accounts(HOUR)
+    assert wallet.account.closed, "the chain has paid all"
+    call_json_rpc(wallet.ledger.web3, "evm_revert", before)
+    wallet.redeemer.reopen_dropped_accounts(0.0)
+    assert (wallet.has, wallet.account.closed) == (0, True), "it ended before the last 0 s"
+    wallet.redeemer.reopen_dropped_accounts(HOUR)
+    assert (wallet.account.closed, wallet.account.redeemable) == (False, 40)
+    assert wallet.redeemer.redeem(wallet.account)
+    assert (wallet.has, wallet.account.redeemable) == (40, 0)
+    assert wallet.said.getvalue().count('"event": "payment_dropped"') == 1
+
+
 @pytest.mark.parametrize(("off_s", "due"), [(-30 * HOUR, True), (30 * HOUR, False)])
 def test_the_end_of_claims_follows_the_chain_s_time_alone(
     own_ledger: Ledger, new_key: NewKey, off_s: int, due: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -11,7 +11,7 @@ from worker.journal import Journal
 from worker.money import known_chains
 from worker.money.account_store import JobAccount, open_account_store
 from worker.money.chain_view import ChainView, ledger_of
-from worker.money.redeemer import Redeemer
+from worker.money.redeemer import DROPPED_WITHIN_S, Redeemer
 from worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, add_wallet_passphrase, settings_of
 from worker.settings import WorkerSettings
 
@@ -37,21 +37,23 @@ def redeem_all(settings: WorkerSettings, journal: Journal) -> bool:
     key = wallet.load_wallet(settings.data, settings.secret)  # first: the lock makes the folder
     with durable.lock_worker_folder(settings.data):
         account_store = open_account_store(settings.data, key.address)
-        instances = {account.instance for account in account_store.accounts if _is_owed(account)}
-        if not instances:
-            journal.report("redeemed", "There is nothing to redeem.")
-        done = True
-        for instance in sorted(instances):
+        owed = {account.instance for account in account_store.accounts if _is_owed(account)}
+        late = {account.instance for account in account_store.accounts if account.is_closed_within(DROPPED_WITHIN_S)}
+        tried, done = 0, True
+        for instance in sorted(owed | late):
             try:
                 facts = known_chains.load_chain_facts(settings.data, instance)
                 chain_view = ChainView(ledger_of(settings.node, facts), key.address)
+                redeemer = Redeemer(chain_view, key.key, account_store, journal, TokenUnit.of(facts), settings.payout)
+                redeemer.reopen_dropped_accounts(DROPPED_WITHIN_S)
             except (MarketError, ChainError) as error:
                 journal.report("redeem_failed", f"Chain {instance.hex()[:10]}: {error}")
-                done = False
+                done = done and instance not in owed
                 continue
-            redeemer = Redeemer(chain_view, key.key, account_store, journal, TokenUnit.of(facts), settings.payout)
             redeemed = [redeemer.redeem(account) for account in redeemer.accounts() if _is_owed(account)]
-            done &= all(redeemed)
+            tried, done = tried + len(redeemed), done and all(redeemed)
+        if done and not tried:
+            journal.report("redeemed", "There is nothing to redeem.")
         return done
 
 

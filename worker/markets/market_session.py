@@ -34,7 +34,7 @@ from worker.markets.worker_context import FindPause, WorkerContext, never_paused
 from worker.money import known_chains
 from worker.money.account_store import AccountStore, JobAccount
 from worker.money.chain_view import ChainView, choose_rpc, connect_to_deployment
-from worker.money.redeemer import GasCeiling, Redeemer
+from worker.money.redeemer import DROPPED_WITHIN_S, GasCeiling, Redeemer
 from worker.protocol.client import Credentials, MarketClient
 from worker.protocol.in_flight import InFlightFolder
 from worker.protocol.outgoing import ObjectStores
@@ -353,6 +353,8 @@ class MarketSession:
 URGENT_S: Final = 1.0
 CLOSING_TRIES: Final = 5
 CLOSING_PAUSE_S: Final = 1.0
+RECENT_S: Final = 3_600.0
+"""Seconds after an account's end within which each check of a running worker finds a payment that a re-org dropped."""
 
 
 class Upkeep:
@@ -363,6 +365,7 @@ class Upkeep:
         self._next = 0.0
         self._next_urgent = 0.0
         self._opened_unused = set[int]()
+        self._dropped_within_s = DROPPED_WITHIN_S
 
     def turn(self) -> None:
         """Checks all accounts every `upkeep_s` seconds, and sooner in trouble."""
@@ -370,6 +373,11 @@ class Upkeep:
             return
         self._next = time.monotonic() + self._context.settings.upkeep_s
         self._open_unused_accounts()
+        try:
+            self._redeemer.reopen_dropped_accounts(self._dropped_within_s)
+            self._dropped_within_s = RECENT_S
+        except UNFIT as error:
+            self._context.journal.once("upkeep", str(error))
         for account in self._context.accounts():
             try:
                 self._look_after(account)

@@ -6,6 +6,7 @@ changes of one response of the market to disk before it sends the next poll and 
 They name their wallet, and no other key works, shows or verifies by them.
 """
 
+import time
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +55,8 @@ class JobAccount(Stored):
     """The part of the newest voucher that the contract had not credited when claims ended."""
     closed: bool = False
     """Everything is redeemed and the reservation is released."""
+    closed_at: float = 0.0
+    """When it was closed, in Unix seconds of this machine; 0 where an earlier version closed it."""
     accepted: int = 0
     rejected: int = 0
     counted: tuple[ReplicaId, ...] = ()
@@ -85,6 +88,10 @@ class JobAccount(Stored):
     def owed(self) -> int:
         """Returns how many of these the requester counts as owing: those beyond the number that may wait for a test."""
         return max(0, self.unpaid - self.may_wait)
+
+    def is_closed_within(self, seconds: float) -> bool:
+        """Returns whether it was closed in these last seconds."""
+        return self.closed and time.time() - self.closed_at < seconds
 
     def voucher(self, worker: Address) -> Voucher:
         return Voucher(self.chain_job, worker, self.vouchered)
@@ -219,8 +226,14 @@ class AccountStore:
             "redeemed": max(account.redeemed, cumulative),
             "burnt": max(account.burnt, burnt),
             "lost": max(account.lost, lost),
+            "closed_at": account.closed_at if account.closed or not closed else time.time(),
         }
         self._replace_account(account.model_copy(update={**sums, "closed": closed}))
+        self.save()
+
+    def reopen(self, account: JobAccount, redeemed: Units) -> None:
+        """Opens an account again of which the chain has paid out no more than `redeemed`."""
+        self._replace_account(account.model_copy(update={"closed": False, "redeemed": redeemed}))
         self.save()
 
     def record_grievance(self, signer: Address, replica: str) -> None:

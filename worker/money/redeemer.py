@@ -28,6 +28,8 @@ from worker.journal import Journal
 from worker.money.account_store import AccountStore, JobAccount, convert_to_amount
 from worker.money.chain_view import ChainView
 
+DROPPED_WITHIN_S: Final = 7 * 86_400.0
+"""Seconds after its end within which a start of the worker, or of its wallet's command, finds a dropped payment."""
 LOCAL_GAS_WEI: Final = 10**18
 LOW_GAS_WEI: Final = 10**16
 OWN_REFUSALS: Final = frozenset({"NoSuchJob", "TooLate", "BadSignature"})
@@ -87,6 +89,22 @@ class Redeemer:
         return [
             account for account in self._account_store.accounts if account.domain == self._domain and not account.closed
         ]
+
+    def reopen_dropped_accounts(self, within_s: float) -> None:
+        """Opens accounts again that were closed in these last seconds and that the chain has no longer paid in full.
+
+        A re-org drops a redemption, and no node need mine it again; the voucher is good until claims end. Raises
+        ChainError.
+        """
+        for account in self._account_store.accounts:
+            if account.domain != self._domain or not account.is_closed_within(within_s):
+                continue
+            view, paid = self._chain_view, self._chain_view.ledger.account(account.chain_job, self.address).withdrawn
+            if paid < account.redeemed and view.now() <= view.claim_until(account.chain_job):
+                amount = self._money.text(convert_to_amount(Units(account.redeemed - paid), account))
+                text = f"The chain dropped a payment of {amount} of {account.job}: it is redeemed again."
+                self._journal.report("payment_dropped", text, job=account.job)
+                self._account_store.reopen(account, paid)
 
     def get_gas(self) -> None:
         """Funds the sender if it is short of gas money, on a local chain only."""
