@@ -215,9 +215,10 @@ def _may_reserve(reader: RowReader, job: Job, now: float) -> bool:
 def _post_reservation(chain: ChainContext, case: ReservationCase, rows: list[tuple[Address, Units]]) -> bool:
     """Posts the reservation, after opening accounts for the workers that it names and for no others."""
     with chain.begin() as work:
-        known = {account.worker for account in accounts_of(work, case.job_id, [worker for worker, _ in rows])}
-        for worker in (worker for worker, _ in rows if worker not in known):
-            earned_rows.load_or_create_account(work, case.job_id, worker)
+        known = {account.worker: account for account in accounts_of(work, case.job_id, [worker for worker, _ in rows])}
+        for worker, _ in rows:
+            account = known.get(worker) or earned_rows.load_or_create_account(work, case.job_id, worker)
+            account.reserved_at = chain.clock()
     try:
         quoted = sender.quote_call(chain, calls.reserve(chain.market, case.chain_job, rows))
     except ContractRefused as error:

@@ -98,7 +98,7 @@ def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
             return listed
     drawn = list[Address]()
     for known in (True, False):
-        most = count_by_money(reader, job, known)
+        most = _count_by_money(reader, job, known, now)
         if most > 0 and not known:
             most = min(most, _count_wanted_newcomers(reader, job, mixable, now))
         if most > 0:
@@ -107,14 +107,23 @@ def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
     return drawn
 
 
-def count_by_money(reader: RowReader, job: Job, known: bool) -> int:
-    held = reader.session.scalar(_HELD, {"job": job.id, "known": known}) or 0
-    left = newcomers.compute_allowance(Units(job.deposited), jobs.round_cost(reader, job)) - int(held)
-    return left // jobs.compute_reserve_per_gradient(job)
+def _count_by_money(reader: RowReader, job: Job, known: bool, now: float) -> int:
+    held, last = reader.session.execute(_HELD, {"job": job.id, "known": known}).one()
+    left = newcomers.compute_allowance(Units(job.deposited), jobs.round_cost(reader, job)) - int(held or 0)
+    count, lease_s = left // jobs.compute_reserve_per_gradient(job), jobs.load_spec(job).deadlines.lease_s
+    return newcomers.count_reservable(count, compute_stood_s(reader, job, last, now), lease_s)
+
+
+def compute_stood_s(reader: RowReader, job: Job, reserved_at: float | None, now: float) -> float:
+    """Returns the seconds since the newest round was opened, and since `reserved_at`, if that is later; 0 without a
+    round.
+    """
+    row = jobs.latest_round(reader, job.id)
+    return 0.0 if row is None else max(0.0, now - max(row.opened_at, reserved_at or 0.0))
 
 
 _HELD: Final = (
-    select(func.sum(Account.reserved))
+    select(func.sum(Account.reserved), func.max(Account.reserved_at))
     .join(Worker, Worker.address == Account.worker)
     .where(Account.job_id == bindparam("job"), Account.earned == 0, Account.reserved > 0)
     .where(Worker.accepted_at.is_not(None) == bindparam("known"))

@@ -17,6 +17,7 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, AuditState, JobState, ReplicaState, RoundState, Units
 from requester.chain import reservations
 from requester.chain.reservations import Need, compute_headroom, plan_reservations
+from requester.store import jobs
 from requester.store.tables import Account, Job, JobEvent, Round, Transaction, Worker
 from tests.chain.chain_fixture import CLASS, PRICE, ChainFixture
 from tests.lanes import FULL
@@ -194,6 +195,18 @@ def test_stalling_newcomers_hold_at_most_a_quarter_of_the_deposit(chain_fixture:
         work.get_one(Worker, known).accepted_at = chain_fixture.clock()
     chain_fixture.settle_down()
     assert chain_fixture.account(job_id, known).reserved == PRICE, "who delivered before has money of its own"
+    with chain_fixture.chain.begin() as work:
+        lease_s = jobs.load_spec(work.get_one(Job, job_id)).deadlines.lease_s
+        work.add(Round(job_id=job_id, number=0, state=RoundState.OPEN, parameters="", optimizer_state="",
+                       price=PRICE, opened_at=chain_fixture.clock()))  # fmt: skip
+    late = [chain_fixture.joins(job_id, new_key()) for _ in range(3)]
+    chain_fixture.clock.now += newcomers.compute_watched_s(lease_s) + 1.0
+    for _ in range(2):
+        for worker in late:
+            chain_fixture.mark_asking(worker)
+        chain_fixture.settle_down()
+    reserved = [chain_fixture.account(job_id, worker).reserved for worker in late]
+    assert sorted(reserved) == [0, 0, PRICE], "a round that stands has money for one more each twenty leases"
 
 
 @FULL

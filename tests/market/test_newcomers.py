@@ -160,3 +160,10 @@ def test_any_number_of_wallets_of_one_network_or_payout_are_one_owner() -> None:
         list_other_owners(of_networks("10.0.0", "10.0.1", None), [party(99, network="10.0.0")])
         == (of_networks("10.0.0", "10.0.1", None)[1:])
     )
+
+
+@pytest.mark.parametrize(
+    ("left", "stood_s", "count"), [(3, 0.0, 3), (3, 1e9, 3), (0, 599.0, 0), (0, 600.0, 1), (-2, 600.0, 1)]
+)
+def test_a_round_that_stands_has_money_for_one_more(left: int, stood_s: float, count: int) -> None:
+    assert newcomers.count_reservable(left, stood_s, lease_s=30.0) == count

@@ -8,6 +8,7 @@ from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
 from sqlalchemy import delete, event, update
 
+from gradmarket.market.rules import newcomers as rule
 from gradmarket.market.rules.assignment import window_s
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from requester import engine
@@ -17,13 +18,13 @@ from requester.moves.candidates import is_asking
 from requester.stages import assign
 from requester.store import earned_rows, newcomers, unheard, workers
 from requester.store.locks import lock_row
-from requester.store.tables import Account, Job, Worker
+from requester.store.tables import Account, Job, Round, Worker
 from requester.store.work import Work
 from tests.databases import BOTH
 from tests.kit.behaviour import COMMIT_AND_STALL, HONEST, NOISE, SIGN_FLIP
 from tests.lanes import FULL
 from tests.requester.books import check_books
-from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
+from tests.requester.market_fixture import CLASS, DEADLINES, PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker
 
 
@@ -411,8 +412,18 @@ def test_a_job_whose_newcomers_part_lies_with_stalled_ones_has_that_reason(new_m
             row.stalls, row.rests_until = 1, market.clock() + 3600
     late = market.worker(reserved=0)
     late.request_work()
-    assert "2 gradients of the escrow are reserved for 2 newcomers that stalled: fund the job" in market.why_waiting()
+    words = "2 gradients of the escrow are reserved for 2 newcomers that stalled: fund the job"
+    assert f"{words}, or one more gets its own each 7 min" in market.why_waiting()
     assert next_covered(market) == []
+    opened, watched_s = market.rounds()[0].opened_at, rule.compute_watched_s(DEADLINES["lease_s"])
+    with market.context.begin() as work:
+        work.get_one(Round, (market.job, 0)).opened_at = market.clock() - watched_s
+    assert next_covered(market) == [late.address], "the round stands"
+    with market.context.begin() as work:
+        work.get_one(Account, (market.job, stallers[0].address)).reserved_at = market.clock() - 1.0
+    assert next_covered(market) == [], "a price was reserved meanwhile"
+    with market.context.begin() as work:
+        work.get_one(Round, (market.job, 0)).opened_at = opened
     with market.context.begin() as work:
         lock_row(work, Job, market.job).deposited = 12 * PRICE
     assert "stalled" not in market.why_waiting()

@@ -21,6 +21,8 @@ ESTABLISHED: Final = 4
 """Gradients earned in a job until a worker's reservation no longer counts on its staying."""
 FIRST_REST_S: Final = 30.0
 LONGEST_REST_S: Final = 3600.0
+WATCHED: Final = 20
+"""The number of leases for which an abandoned place counts, and after which a round that stands has money for one."""
 PAUSE: Final = 4
 """After a newcomer stalled, the next one is tried after at least four times the duration of a stall, on average."""
 
@@ -31,6 +33,20 @@ def compute_allowance(deposited: Units, round_cost: Units) -> Units:
     That is the cost of a round, or a quarter of the deposit where this is more; at most the deposit.
     """
     return Units(min(deposited, max(round_cost, deposited // SHARE)))
+
+
+def compute_watched_s(lease_s: float) -> float:
+    """Returns for how many seconds a place that was left counts, and a round stands until it has money for one more."""
+    return WATCHED * lease_s
+
+
+def count_reservable(left: int, stood_s: float, lease_s: float) -> int:
+    """Returns for how many workers that earned nothing a price may be reserved: the `left` ones, or one where none is.
+
+    `stood_s`: seconds since the newest round was opened and since such a price was last reserved. So those that hold
+    the whole allowance and are gone stop no job for good; beyond it they lock one price each WATCHED leases.
+    """
+    return left if left > 0 else int(stood_s >= compute_watched_s(lease_s))
 
 
 def choose_topped_up(

@@ -255,7 +255,9 @@ def describe_locked_money(reader: RowReader, job: Job, alive: Sequence[Worker]) 
     count, units = reader.session.execute(held.join(Worker, Worker.address == Account.worker)).one()
     if units + each <= newcomers.compute_allowance(Units(job.deposited), jobs.round_cost(reader, job)):
         return ""
-    return f"{units // each} gradients of the escrow are reserved for {count} newcomers that stalled: fund the job"
+    often = describe_seconds(newcomers.compute_watched_s(jobs.load_spec(job).deadlines.lease_s))
+    held_by = f"{units // each} gradients of the escrow are reserved for {count} newcomers that stalled"
+    return f"{held_by}: fund the job, or one more gets its own each {often}"
 
 
 def _describe_kept_money(reader: RowReader, job: Job, now: float) -> str:
@@ -264,11 +266,12 @@ def _describe_kept_money(reader: RowReader, job: Job, now: float) -> str:
         return ""
     money = newcomers_money.load_newcomers_money(reader, job, now)
     if not money.left:
-        return f"{_describe_held_money(money)}: gradmarket job fund {job.id} {money.missing * int(job.unit)}"
-    if money.without > 0:
+        sooner = f", one at once after gradmarket job fund {job.id} {money.missing * int(job.unit)}"
+    elif money.without > 0:
         return ""
-    deposit = "" if jobs.load_spec(job).stake is None else f", one with a stake at once ({_name_deposit(job)})"
-    return f"{_describe_held_money(money)}: another one gets its own in {describe_seconds(money.next_s)}{deposit}"
+    else:
+        sooner = "" if jobs.load_spec(job).stake is None else f", one with a stake at once ({_name_deposit(job)})"
+    return f"{_describe_held_money(money)}: another one gets its own in {describe_seconds(money.next_s)}{sooner}"
 
 
 def _describe_held_money(money: newcomers_money.NewcomersMoney) -> str:
@@ -437,7 +440,7 @@ def _describe_newcomer(reader: RowReader, job: Job, worker: Address, mixable: Mi
         left = seat_rules.find_pausing_place(own.party, seats.list_watched_places(reader, job, now))
     if left is not None:
         subject = "it" if left.operator == own.party.operator else "a newcomer of its network"
-        rest = describe_seconds(left.at + seat_rules.compute_watched_s(spec.deadlines.lease_s) - now)
+        rest = describe_seconds(left.at + newcomers.compute_watched_s(spec.deadlines.lease_s) - now)
         held_up = f"{subject} left a place of this job: without a deposit it gets the next one in {rest}"
     elif not own.covered:
         held_up, is_spent = _describe_newcomers_money(reader, job, own, now)
@@ -462,11 +465,10 @@ def _describe_newcomers_money(reader: RowReader, job: Job, own: Newcomer, now: f
     money = newcomers_money.load_newcomers_money(reader, job, now)
     if seat_rules.choose_funded([own], money.held, money.left, money.without):
         return "", False
-    held = _describe_held_money(money)
+    held, rest = _describe_held_money(money), describe_seconds(money.stands_in_s if own.deposit else money.next_s)
     if not money.left:
-        return f"{held}: it gets one as others are paid or the job is funded", True
+        return f"{held}: it gets one as others are paid or the job is funded, or in {rest}", True
     if money.without <= 0:
-        rest = describe_seconds(money.next_s)
         return f"{held}: it gets one of those left as others are paid or rounds pass, or in {rest}", False
     owner = "network" if own.party.network else "payout address"
     count = money.held[own.party.network or own.party.payout]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from sqlalchemy import BigInteger, bindparam, select
@@ -14,6 +15,7 @@ from gradmarket.market.rules.replication import proven
 from gradmarket.market.terms import Units
 from requester.features.proven import proven_records
 from requester.store import jobs, workers
+from requester.store import newcomers as store
 from requester.store.tables import Account, Job, Worker
 from requester.store.work import RowReader
 
@@ -29,9 +31,11 @@ class NewcomersMoney:
     without: int
     """Of `left`, the most that those without a deposit may get."""
     next_s: float
-    """Seconds until they may get one more, should the round not end; where `left` is 0, more funds alone give one."""
+    """Seconds until they may get one more, should the round not end."""
+    stands_in_s: float
+    """Seconds until the round stands so that one more is left where none is."""
     missing: int
-    """Units of the deposit that are missing to one more than those held and left."""
+    """Units of the deposit that are missing for one without a deposit to get one more at once."""
     proven: int
     """Prices that are left for proven workers, beside all of these."""
 
@@ -40,34 +44,45 @@ def load_newcomers_money(reader: RowReader, job: Job, now: float) -> NewcomersMo
     """Returns the money of the job's newcomers: an answer elsewhere makes nobody proven here, and so none a known one.
 
     Newcomers hold at most market.rules.newcomers.compute_allowance, and proven workers as much, beside what those have
-    that earned something in the job.
+    that earned something in the job; each may get one more where the round stands (count_reservable).
     """
-    price, held, unbacked, proven_units = jobs.compute_reserve_per_gradient(job), Counter[str](), 0, 0
+    price, held, unbacked, proven_units, last = jobs.compute_reserve_per_gradient(job), Counter[str](), 0, 0, 0.0
     asked = workers.asked_of(job, now) | proven_records.bind_proof(job, now)
-    for network, payout, units, has_deposit, is_proven in reader.session.execute(
+    for network, payout, units, reserved_at, has_deposit, is_proven in reader.session.execute(
         _HELD, asked | {"deposit": proven.PROOF * job.price}
     ):
+        last = max(last, reserved_at or 0.0)
         if is_proven:
             proven_units += units
         else:
             held[network or payout] += units // price
             unbacked += 0 if has_deposit else units // price
     allowance = newcomers.compute_allowance(Units(job.deposited), jobs.round_cost(reader, job))
-    left = max(0, allowance // price - held.total())
+    spec, row = jobs.load_spec(job), jobs.latest_round(reader, job.id)
+    lease_s, stood_s = spec.deadlines.lease_s, store.compute_stood_s(reader, job, last, now)
+    left = newcomers.count_reservable(allowance // price - held.total(), stood_s, lease_s)
+    for_proven = newcomers.count_reservable((allowance - proven_units) // price, stood_s, lease_s)
     # where a round stands still, one more of those kept is theirs each time; where nobody can place a deposit, all at
     # once: they would be kept for nobody, as in the last round
-    spec, row = jobs.load_spec(job), jobs.latest_round(reader, job.id)
-    watched_s = seat_rules.compute_watched_s(spec.deadlines.lease_s)
+    watched_s = newcomers.compute_watched_s(lease_s)
     open_s = 0.0 if row is None else max(0.0, now - row.opened_at)
     number, still = 0 if row is None else row.number, int(open_s // watched_s)
     if still and spec.stake is None:
         number = spec.rounds
+
+    def count_open(prices: int) -> int:
+        return seat_rules.count_open_prices(prices, 0, number, spec.rounds, still)
+
     total = held.total() + left
-    opened = seat_rules.count_open_prices(total, 0, number, spec.rounds, still)
-    without, closed = max(0, opened - unbacked), 0 if spec.stake is None else max(0, unbacked - opened)
-    next_s, for_proven = (still + 1 + closed) * watched_s - open_s, max(0, (allowance - proven_units) // price)
-    missing = newcomers.SHARE * (total + 1) * price - job.deposited
-    return NewcomersMoney(held, unbacked, left, min(left, without), next_s, missing, for_proven)
+    without, stands_in_s = max(0, count_open(total) - unbacked), max(0.0, watched_s - stood_s)
+    after = count_open(total if left else total + 1)
+    closed = 0 if spec.stake is None else max(0, unbacked - after)
+    next_s = (still + 1 + closed) * watched_s - open_s
+    if not left:
+        next_s = stands_in_s if after > unbacked else max(stands_in_s, next_s)
+    enough = next(prices for prices in count(total + 1) if count_open(prices) > unbacked)
+    missing = newcomers.SHARE * enough * price - job.deposited
+    return NewcomersMoney(held, unbacked, left, min(left, without), next_s, stands_in_s, missing, for_proven)
 
 
 def has_holder_beside(reader: RowReader, job: Job, party: Party) -> bool:
@@ -88,7 +103,7 @@ _HELD_BY: Final = HOLDERS.where(_OTHER.operator == bindparam("operator"), _OTHER
 )
 _HELD: Final = (
     select(
-        *(Worker.network, Worker.payout, Account.reserved),
+        *(Worker.network, Worker.payout, Account.reserved, Account.reserved_at),
         Account.at_risk >= bindparam("deposit", type_=BigInteger),
         proven_records.PROVEN,
     )

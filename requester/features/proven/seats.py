@@ -7,11 +7,11 @@ from typing import Final
 from sqlalchemy import and_, bindparam, exists, func, or_, select
 
 from gradmarket.market.features.proven import seat_rules
-from gradmarket.market.features.proven.seat_rules import LeftPlace, compute_watched_s
+from gradmarket.market.features.proven.seat_rules import LeftPlace
 from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
 from gradmarket.market.rules.lifecycle import PAID, SILENT
-from gradmarket.market.rules.newcomers import choose_filling_parties
+from gradmarket.market.rules.newcomers import choose_filling_parties, compute_watched_s
 from gradmarket.market.rules.replication import proven
 from gradmarket.market.terms import Address, AuditState, JobId, ReplicaState, TaskState, Units
 from requester.features import reputation as reputations

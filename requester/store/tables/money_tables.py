@@ -26,6 +26,8 @@ class Account(Base):
     voucher_signature: Mapped[bytes | None]
     """Signature of the voucher over `promised`, its cumulative amount."""
     reserved: Mapped[int] = mapped_column(default=0)
+    reserved_at: Mapped[float | None]
+    """When a reservation for it was last posted; None where none was, or by an earlier version."""
     settled: Mapped[int] = mapped_column(default=0)
     withdrawn: Mapped[int] = mapped_column(default=0)
     at_risk: Mapped[int] = mapped_column(default=0)

@@ -56,7 +56,8 @@ def reserve(market: MarketFixture) -> list[str]:
     with market.context.begin() as work:
         due = newcomers.next_covered(work, work.get_one(Job, market.job), market.clock())
         for address in due:
-            work.get_one(Account, (market.job, address)).reserved += PRICE
+            account = work.get_one(Account, (market.job, address))
+            account.reserved, account.reserved_at = account.reserved + PRICE, market.clock()
     return list(due)
 
 
@@ -269,7 +270,7 @@ def test_half_of_the_money_is_kept_no_longer_where_no_deposit_can_have_it_and_ro
     team = [join(market, f"its own {number}") for number in range(2)]
     market.gather(*team)
     assert not list_due(market)
-    market.lapse(seat_rules.compute_watched_s(DEADLINES["lease_s"]))
+    market.lapse(rule.compute_watched_s(DEADLINES["lease_s"]))
     market.gather(*team)
     assert set(list_due(market)) == {one.address for one in team}
 
@@ -289,7 +290,7 @@ def test_a_job_with_stakes_goes_on_behind_leavers_by_one_newcomer_each_twenty_le
     """Four free wallets would stop it for good; what deposits find kept shrinks by one price each time."""
     market, auditor = start_behind_leavers(new_market, stake=STAKES)
     team = [join(market, f"its own {number}") for number in range(3)]
-    watched_s = seat_rules.compute_watched_s(DEADLINES["lease_s"])
+    watched_s = rule.compute_watched_s(DEADLINES["lease_s"])
     for number in range(3):
         market.gather(*team)
         assert list_due(market) == []
@@ -312,7 +313,7 @@ def test_a_stake_that_is_withdrawn_lengthens_the_wait_that_the_job_names(new_mar
     newcomer = join(market, "its own")
     market.lapse(workers.LIVE_S + 1.0)
     market.gather(newcomer)
-    left_s = market.rounds()[0].opened_at + 3 * seat_rules.compute_watched_s(DEADLINES["lease_s"]) - market.clock()
+    left_s = market.rounds()[0].opened_at + 3 * rule.compute_watched_s(DEADLINES["lease_s"]) - market.clock()
     assert f"another one gets its own in {left_s / 60:.0f} min, one with a stake at once" in market.why_waiting()
     assert f"rounds pass, or in {left_s / 60:.0f} min" in newcomer.waiting
     market.lapse(left_s - 2.0)
@@ -328,26 +329,56 @@ def test_a_stake_that_is_withdrawn_lengthens_the_wait_that_the_job_names(new_mar
 def test_where_newcomers_hold_all_of_their_money_the_job_names_the_least_funds(
     new_market: NewMarket, staked: bool, at_risk: int
 ) -> None:
-    """No time and no stake gives a further one its own."""
+    """No stake gives a further one its own sooner than the time after which a job that stands reserves for one more."""
     market, auditor = start_behind_leavers(new_market, **({"stake": STAKES} if staked else {}))
     for number in range(4):
         join(market, f"network {4 + number}", reserved=PRICE)
     newcomer = join(market, "its own")
     with market.context.begin() as work:
         work.get_one(Account, (market.job, newcomer.address)).at_risk = at_risk
-    market.lapse(10 * seat_rules.compute_watched_s(DEADLINES["lease_s"]))
+    market.lapse(10.0)
     auditor.work()
     market.gather(newcomer)
     assert list_due(market) == []
-    words = "newcomers hold all 8 reservations for newcomers"
+    watched_s = rule.compute_watched_s(DEADLINES["lease_s"])
+    until = [market.rounds()[0].opened_at + times * watched_s - market.clock() for times in (4 if staked else 1, 1)]
+    words, (job_s, own_s) = "newcomers hold all 8 reservations for newcomers", until
+    rest = f"{(own_s if at_risk else job_s) / 60:.0f} min"
     assert newcomer.waiting.endswith(
-        f"{words}: it gets one as others are paid or the job is funded, and it is at place 1 of 1 newcomers"
+        f"{words}: it gets one as others are paid or the job is funded, or in {rest}, "
+        "and it is at place 1 of 1 newcomers"
     )
-    assert market.why_waiting().endswith(f"{words}: gradmarket job fund {market.job} {4 * PRICE}")
-    for added, due in ((4 * PRICE - 1, []), (1, [newcomer.address])):
+    assert f"{words}: another one gets its own in {job_s / 60:.0f} min, one at once after" in market.why_waiting()
+    missing = 4 * 9 * PRICE  # to 17 prices, of which 8 are kept from those without a deposit
+    assert market.why_waiting().endswith(f"gradmarket job fund {market.job} {missing}")
+    funds = 4 * PRICE if at_risk else missing
+    for added, due in ((funds - 1, []), (1, [newcomer.address])):
         with market.context.begin() as work:
             work.get_one(Job, market.job).deposited += added
         assert list_due(market) == due
+
+
+@pytest.mark.parametrize("staked", [False, True])
+def test_leavers_that_take_each_price_stop_no_job_for_good(new_market: NewMarket, staked: bool) -> None:
+    """Eight that are gone hold all: each twenty leases one more is reserved, in turn, whoever comes later."""
+    market, auditor = start_behind_leavers(new_market, **({"stake": STAKES} if staked else {}))
+    for number in range(4):
+        join(market, f"network {4 + number}", reserved=PRICE)
+    leaver, newcomer = join(market, "leaver"), join(market, "its own")
+    funded = list[str]()
+    for number in range(12):
+        late = join(market, f"late {number}")
+        market.lapse(rule.compute_watched_s(DEADLINES["lease_s"]))
+        auditor.work()
+        market.gather(leaver, newcomer, late)
+        due = reserve(market)
+        assert len(due) <= 1
+        funded += due
+        market.gather(leaver, newcomer, late)
+        assert reserve(market) == [], "one each twenty leases"
+        if newcomer.address in funded:
+            break
+    assert funded == [leaver.address, newcomer.address]
 
 
 @pytest.mark.parametrize("asking", [False, True])
@@ -432,7 +463,7 @@ def test_no_money_is_reserved_for_a_newcomer_that_gets_no_seat_as_its_network_le
     near, far = join(market, "one network"), join(market, "another network")
     market.gather(*market.workers[:2], near, far)
     assert set(list_due(market)) & {near.address, far.address} == {far.address}
-    market.lapse(seat_rules.compute_watched_s(DEADLINES["lease_s"]))
+    market.lapse(rule.compute_watched_s(DEADLINES["lease_s"]))
     market.gather(*market.workers[:2], near, far)
     assert set(list_due(market)) & {near.address, far.address} == {near.address, far.address}
 
@@ -577,7 +608,7 @@ def test_a_waiting_newcomer_gets_the_operator_of_the_left_place_and_its_wait(
     market.lapse(rule.FIRST_REST_S + 1.0)
     waiting = leaver if whose == "it left" else join(market, network)
     market.gather(*proven, waiting)
-    left_s = place.leased_at + seat_rules.compute_watched_s(DEADLINES["lease_s"]) - market.clock()
+    left_s = place.leased_at + rule.compute_watched_s(DEADLINES["lease_s"]) - market.clock()
     words = f"without a deposit it gets the next one in {left_s / 60:.0f} min, and it is at place 1 of 1 newcomers"
     assert f"{whose} a place of this job: {words}" in waiting.waiting
     assert len(market.replicas(waiting)) == (waiting is leaver)

@@ -128,7 +128,8 @@ def count_open_prices(prices: int, held: int, number: int, rounds: int, still: i
     `held` are those of such ones that earned nothing, whether these wait, work or are gone. They leave half of all to
     others in the first round and none in the last: money comes back with the job alone, but each round has newcomers of
     its own. A round has places for fewer than half of the prices at once, so honest newcomers wait for none. The
-    round is open for `still` times compute_watched_s: each opens one more, so that leavers stop no job for good.
+    round is open for `still` times compute_watched_s: each opens one more, so that leavers stop no job for good; those
+    that hold all `prices` do not either (rules.newcomers.count_reservable).
     """
     kept = max(0, prices * max(0, rounds - number) // (2 * rounds) - still)
     return max(0, prices - kept - held)
@@ -266,10 +267,6 @@ def is_seat_hidden(secret: Hash, rate: float) -> bool:
     return int.from_bytes(domain_hash("hidden seat", secret), "big") < int(rate * 2**256)
 
 
-WATCHED: Final = 20
-"""The number of leases for which an abandoned place counts."""
-
-
 @dataclass(frozen=True, slots=True)
 class LeftPlace:
     """A place of a job that a worker which earned nothing there left unanswered, or gave back. `at`: when it got it."""
@@ -277,11 +274,6 @@ class LeftPlace:
     at: float
     operator: str
     network: str | None
-
-
-def compute_watched_s(lease_s: float) -> float:
-    """Returns for how many seconds a place that was left counts."""
-    return WATCHED * lease_s
 
 
 def find_pausing_place(party: Party, left: Iterable[LeftPlace]) -> LeftPlace | None:
